@@ -1,0 +1,115 @@
+//! Clusters: the [`Provider`] seam.
+//!
+//! A provider brings a cluster up and takes it down, hands out a client, the nodes, the facts of
+//! the environment record, a way to load an image and, where it can, entry to a node's
+//! namespaces. Providers know nothing of each other, of workloads or of trials.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+
+use crate::config::ClusterSpec;
+
+/// Makes clusters of one kind.
+#[async_trait]
+pub trait Provider: Send + Sync {
+    /// Its name as in TOML: `local`.
+    fn name(&self) -> &'static str;
+
+    /// Checks, without starting or changing anything, that a cluster like this can be made here.
+    fn check(&self, spec: &ClusterSpec) -> Result<(), ClusterError>;
+
+    /// Brings a cluster up: returns once its API answers and each node is Ready. On failure
+    /// nothing is left but the components' logs below `logs`.
+    async fn up(&self, spec: &ClusterSpec, logs: &Path) -> Result<Box<dyn Cluster>, ClusterError>;
+}
+
+/// A cluster that is up.
+#[async_trait]
+pub trait Cluster: Send + Sync {
+    /// Unique on this host: `dw-3f9a1c`.
+    fn name(&self) -> &str;
+
+    /// A client with an administrator's rights. It does not retry by itself.
+    fn client(&self) -> kube::Client;
+
+    /// A kubeconfig with an administrator's rights, readable by its owner only.
+    fn kubeconfig(&self) -> &Path;
+
+    /// The nodes; the first is the control plane.
+    fn nodes(&self) -> &[Node];
+
+    /// Makes the images of an archive (OCI layout with a Docker `manifest.json`) known to each
+    /// node that takes pods.
+    async fn load_image(&self, archive: &Path) -> Result<(), ClusterError>;
+
+    /// What the provider knows of the environment that the API does not tell.
+    async fn facts(&self) -> Result<ProviderFacts, ClusterError>;
+
+    /// Copies the components' logs into a folder.
+    async fn keep_logs(&self, into: &Path) -> std::io::Result<()>;
+
+    /// Removes all of it. Dropping the cluster does the same, without waiting.
+    async fn down(self: Box<Self>) -> Result<(), ClusterError>;
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name in Kubernetes.
+    pub name: String,
+    /// Where clients outside the cluster reach its NodePorts.
+    pub address: Ipv4Addr,
+    /// Whether pods of workloads are scheduled on it.
+    pub takes_pods: bool,
+    /// A process in the node's namespaces, where the provider can tell one.
+    pub pid: Option<i32>,
+}
+
+/// What a provider knows of the environment; part of the environment record. Keys are stable,
+/// values as read, `"unknown"` where reading failed.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct ProviderFacts {
+    /// What must be the same for all trials of an arm: versions of components and tools, modes,
+    /// sysctls (`"node/dw-1/net.ipv4.icmp_ratelimit": "1000"`), cgroup version.
+    pub fixed: std::collections::BTreeMap<String, String>,
+    /// What differs from cluster to cluster: subnets, names.
+    pub varying: std::collections::BTreeMap<String, String>,
+    /// What could not be read, and why.
+    pub warnings: Vec<String>,
+}
+
+/// Why a cluster could not be had or used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// This machine lacks something; nothing was started.
+    #[error("{what}\n  {remedy}")]
+    Missing {
+        /// What is lacking.
+        what: String,
+        /// What the user can do about it.
+        remedy: String,
+    },
+    /// A component did not come up or ended.
+    #[error("the cluster could not be had: {component}: {reason}{}", logs.as_ref().map(|l| format!("\n  logs: {}", l.display())).unwrap_or_default())]
+    Component {
+        /// Which one: `kubelet on dw-1`.
+        component: String,
+        /// Why.
+        reason: String,
+        /// Where its logs were kept.
+        logs: Option<PathBuf>,
+    },
+    /// A call to the cluster's API failed.
+    #[error("the cluster's API: {0}")]
+    Api(#[from] kube::Error),
+    /// A file or process could not be handled.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,209 @@
+//! A scenario: what the app does on SIGTERM, what terminates its pod, and the flows held to it.
+//!
+//! These are resolved values, with every default filled in and every contradiction excluded.
+//! They serialise as they stand in a trial's record (durations in milliseconds, named so).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// One scenario, resolved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scenario {
+    /// What it shows, in its author's words.
+    pub description: Option<String>,
+    /// What the app does on SIGTERM.
+    pub sigterm: Sigterm,
+    /// How long the app serves held flows after SIGTERM; `Some` with [`Sigterm::Drain`] only, and
+    /// then below the grace period.
+    #[serde(rename = "drain_window_ms", with = "opt_ms")]
+    pub drain_window: Option<Duration>,
+    /// What `/readyz` says once SIGTERM has arrived; `None` with [`Sigterm::Exit`] only.
+    pub readiness: Option<Readiness>,
+    /// What terminates the pod.
+    pub trigger: Trigger,
+    /// `terminationGracePeriodSeconds`: whole seconds.
+    #[serde(rename = "grace_period_ms", with = "ms")]
+    pub grace_period: Duration,
+    /// How long flows must live before the trigger.
+    #[serde(rename = "settle_ms", with = "ms")]
+    pub settle: Duration,
+    /// How long to go on once every flow's story has ended and the container is gone.
+    #[serde(rename = "observe_after_ms", with = "ms")]
+    pub observe_after: Duration,
+    /// Trials an arm, at least 1.
+    pub repeats: u32,
+    /// The flows.
+    pub flows: Flows,
+    /// The pod.
+    pub pod: Pod,
+}
+
+/// What the app does on SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sigterm {
+    /// Resets its connections and exits with 0 at once.
+    Exit,
+    /// Accepts nothing new, serves what it holds for the drain window, closes it cleanly, exits with 0.
+    Drain,
+    /// Goes on as if nothing had happened, until SIGKILL.
+    Ignore,
+}
+
+/// What `/readyz` says once SIGTERM has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Readiness {
+    /// 503.
+    Fail,
+    /// 200.
+    Pass,
+}
+
+/// What terminates the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trigger {
+    /// DELETE of the pod.
+    Delete,
+    /// An Eviction of the pod.
+    Evict,
+    /// The Deployment's scale set to 0.
+    ScaleToZero,
+}
+
+/// The flows of a scenario: at least one in all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flows {
+    /// TCP flows.
+    pub tcp: u32,
+    /// UDP flows.
+    pub udp: u32,
+    /// One heartbeat a TCP flow in each.
+    #[serde(rename = "tcp_interval_ms", with = "ms")]
+    pub tcp_interval: Duration,
+    /// One heartbeat a UDP flow in each.
+    #[serde(rename = "udp_interval_ms", with = "ms")]
+    pub udp_interval: Duration,
+    /// No answer for this long is silence; longer than both intervals.
+    #[serde(rename = "silent_after_ms", with = "ms")]
+    pub silent_after: Duration,
+    /// The node whose NodePort the flows enter by.
+    pub enter_by: EnterBy,
+}
+
+/// The node whose NodePort the flows enter by. Written as in TOML: `"other-node"`, `"pod-node"`
+/// or a node's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum EnterBy {
+    /// A node that the target pod does not run on.
+    OtherNode,
+    /// The node that the target pod runs on.
+    PodNode,
+    /// This node.
+    Named(String),
+}
+
+impl From<String> for EnterBy {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "other-node" => Self::OtherNode,
+            "pod-node" => Self::PodNode,
+            _ => Self::Named(text),
+        }
+    }
+}
+
+impl From<EnterBy> for String {
+    fn from(value: EnterBy) -> Self {
+        match value {
+            EnterBy::OtherNode => "other-node".into(),
+            EnterBy::PodNode => "pod-node".into(),
+            EnterBy::Named(name) => name,
+        }
+    }
+}
+
+/// The pod's readiness probe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pod {
+    /// `periodSeconds`: whole seconds, at least 1.
+    #[serde(rename = "readiness_period_ms", with = "ms")]
+    pub readiness_period: Duration,
+    /// `failureThreshold`, at least 1.
+    pub readiness_failures: u32,
+}
+
+/// The cluster that an arm runs on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterSpec {
+    /// Who makes it.
+    pub provider: ProviderKind,
+    /// The Kubernetes version without a `v`: `1.34.0`.
+    pub kubernetes: String,
+    /// Nodes, at least 1; the first is the control plane and takes pods only when it is alone.
+    pub nodes: u32,
+    /// kube-proxy's mode.
+    pub proxy_mode: ProxyMode,
+    /// Sysctls set in each node's net namespace before anything starts.
+    pub sysctls: std::collections::BTreeMap<String, String>,
+}
+
+/// Who makes the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProviderKind {
+    /// kind where it can be had, else local.
+    Auto,
+    /// Processes in namespaces of this host.
+    Local,
+    /// kind.
+    Kind,
+    /// A context of the user's kubeconfig.
+    Context,
+}
+
+/// kube-proxy's mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProxyMode {
+    /// iptables
+    Iptables,
+    /// nftables
+    Nftables,
+    /// ipvs
+    Ipvs,
+}
+
+/// A duration in the record, as decimal milliseconds.
+mod ms {
+    use super::*;
+    pub fn serialize<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
+        let ms = d.as_nanos() as f64 / 1e6;
+        if ms.fract() == 0.0 { s.serialize_u64(ms as u64) } else { s.serialize_f64(ms) }
+    }
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+        let ms = f64::deserialize(d)?;
+        Duration::try_from_secs_f64(ms / 1e3).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The same, or null.
+mod opt_ms {
+    use super::*;
+    pub fn serialize<S: serde::Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        match d {
+            Some(d) => ms::serialize(d, s),
+            None => s.serialize_none(),
+        }
+    }
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let ms = Option::<f64>::deserialize(d)?;
+        ms.map(|ms| Duration::try_from_secs_f64(ms / 1e3).map_err(serde::de::Error::custom))
+            .transpose()
+    }
+}

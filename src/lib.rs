@@ -1,0 +1,12 @@
+//! drainwatch measures what really happens to connections when a Kubernetes pod is terminated.
+//!
+//! Data goes one way: TOML ([`config`]) → [`plan`] → `run` (clusters, workload, flows, watches) →
+//! [`observation`]s → timeline → verdict → [`record`] → report. A stage imports earlier stages'
+//! types, never a later stage's; only `run` sees several of them.
+
+pub mod clock;
+pub mod cluster;
+pub mod config;
+pub mod observation;
+pub mod plan;
+pub mod record;

@@ -1,0 +1,383 @@
+//! Observations: what was seen, by whom, on which clock, how exactly.
+//!
+//! Flows, watches, the probe's log and kernel evidence emit these and nothing else. While a trial
+//! runs, times are [`Stamp`]s; [`crate::timeline`] turns them into times relative to the trigger
+//! ([`Ms`]), and in that form they stand in the record and are all that [`crate::verdict`] reads.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{Ms, Stamp};
+
+/// An observation as it is emitted, before the timeline has placed it.
+pub type Seen = Observation<Stamp>;
+
+/// Where emitters send what they see.
+pub type Sink = tokio::sync::mpsc::UnboundedSender<Seen>;
+
+/// One thing that was seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observation<T = Ms> {
+    /// When it was seen.
+    #[serde(rename = "t_ms")]
+    pub at: T,
+    /// How `at` relates to the instant of the thing itself.
+    pub bound: Bound,
+    /// Half the width of the interval that `at` lies in because two clocks had to be related,
+    /// in milliseconds; 0 on the runner's own clock, `None` where no bound is known.
+    pub plus_minus_ms: Option<f64>,
+    /// Who saw it.
+    pub source: Source,
+    /// What was seen.
+    #[serde(flatten)]
+    pub event: Event<T>,
+}
+
+/// How an observation's time relates to the instant of the thing that was observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// Read by the one who did it, or at the socket that it reached.
+    Exact,
+    /// The thing happened at this time or earlier: a watch event's arrival.
+    AtMost,
+}
+
+/// Who made an observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The runner itself.
+    Runner,
+    /// A flow's socket.
+    Flow,
+    /// The watch on Pods.
+    PodWatch,
+    /// The watch on EndpointSlices.
+    EndpointsliceWatch,
+    /// The probe's own log, with times on the pod's clock.
+    ProbeLog,
+}
+
+/// Who answered: the pod and the process in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Identity {
+    /// The pod's name.
+    pub pod: String,
+    /// The pod's UID.
+    pub uid: String,
+    /// The process's own id, made when it starts: a restarted container is another instance.
+    pub instance: String,
+}
+
+/// What was seen. Names are the record's `what` in kebab case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+#[allow(missing_docs)] // the fields say what they are; the variants say when
+pub enum Event<T = Ms> {
+    // --- the runner ---
+    /// The trigger's request is about to be written: the zero of the trial's time.
+    TriggerSent {
+        trigger: String,
+    },
+    /// The API server's answer to it has arrived.
+    TriggerAnswered {
+        status: u16,
+        message: Option<String>,
+    },
+    /// The observation ended; `complete` is false when its time limit ended it.
+    ObservationEnded {
+        complete: bool,
+    },
+
+    // --- the watch on Pods ---
+    PodSeen {
+        pod: String,
+        uid: String,
+    },
+    PodScheduled {
+        pod: String,
+        uid: String,
+        node: String,
+    },
+    ContainerStarted {
+        pod: String,
+        uid: String,
+        container: String,
+        restarts: i32,
+    },
+    PodReady {
+        pod: String,
+        uid: String,
+        ready: bool,
+    },
+    /// Its deletion timestamp was seen.
+    PodTerminating {
+        pod: String,
+        uid: String,
+        grace_s: Option<i64>,
+    },
+    ContainerTerminated {
+        pod: String,
+        uid: String,
+        container: String,
+        exit_code: i32,
+        reason: Option<String>,
+    },
+    /// The pod's object is gone.
+    PodGone {
+        pod: String,
+        uid: String,
+    },
+
+    // --- the watch on EndpointSlices ---
+    /// An endpoint was listed with these conditions, new or changed.
+    Endpoint {
+        slice: String,
+        pod: String,
+        uid: String,
+        ready: bool,
+        serving: bool,
+        terminating: bool,
+    },
+    /// An endpoint is no longer listed.
+    EndpointGone {
+        slice: String,
+        pod: String,
+        uid: String,
+    },
+
+    // --- both watches ---
+    /// Nothing could be seen by this watch from `at` until `until`.
+    WatchGap {
+        #[serde(rename = "until_ms")]
+        until: T,
+        reason: String,
+    },
+
+    // --- the probe's log ---
+    ProbeStarted {
+        pod: String,
+        uid: String,
+        instance: String,
+    },
+    Sigterm {
+        uid: String,
+        instance: String,
+    },
+    /// The probe reset its own connections (`SO_LINGER` = 0), as the scenario told it.
+    ResetForced {
+        uid: String,
+        instance: String,
+        flows: u64,
+    },
+    DrainStarted {
+        uid: String,
+        instance: String,
+        flows: u64,
+    },
+    /// `all_gone`: no flow was left; else the drain window ended.
+    DrainEnded {
+        uid: String,
+        instance: String,
+        all_gone: bool,
+        flows: u64,
+    },
+    ProbeExiting {
+        uid: String,
+        instance: String,
+        code: i32,
+    },
+    /// The log could not be followed to its end.
+    LogLost {
+        uid: String,
+        reason: String,
+    },
+
+    // --- flows ---
+    /// The flow's socket was bound and (TCP) connected.
+    FlowOpened {
+        flow: String,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    /// One instance answered, without another's answer or a silence in between. Emitted when
+    /// the span ends; `at` is `to`.
+    Span {
+        flow: String,
+        #[serde(flatten)]
+        by: Identity,
+        /// The first answer.
+        #[serde(rename = "from_ms")]
+        from: T,
+        /// The last answer.
+        #[serde(rename = "to_ms")]
+        to: T,
+        answers: u64,
+    },
+    /// No answer came for `silent_after` or longer: from the last answer before (or the opening)
+    /// until the first answer after, the flow's end, or the end of the observation.
+    Silence {
+        flow: String,
+        #[serde(rename = "from_ms")]
+        from: T,
+        #[serde(rename = "to_ms")]
+        to: T,
+        /// Heartbeats sent in it.
+        unanswered: u64,
+    },
+    /// ICMP port unreachable (UDP), without an answer in between; `at` is the first, `until` the
+    /// last of `count`. For TCP: a connect that was refused.
+    Refused {
+        flow: String,
+        /// Who sent the ICMP message, if the kernel said so (`IP_RECVERR`).
+        sender: Option<IpAddr>,
+        icmp_type: Option<u8>,
+        icmp_code: Option<u8>,
+        #[serde(rename = "until_ms")]
+        until: T,
+        count: u64,
+    },
+    /// ICMP host or network unreachable, prohibited and the like (`EHOSTUNREACH`, …).
+    Unreachable {
+        flow: String,
+        sender: Option<IpAddr>,
+        icmp_type: Option<u8>,
+        icmp_code: Option<u8>,
+        errno: i32,
+        #[serde(rename = "until_ms")]
+        until: T,
+        count: u64,
+    },
+    /// The app's last frame before it closes.
+    Bye {
+        flow: String,
+    },
+    /// TCP: the peer's FIN was read.
+    Fin {
+        flow: String,
+    },
+    /// TCP: the peer's RST was read (`ECONNRESET`).
+    Reset {
+        flow: String,
+    },
+    /// TCP: the kernel gave the connection up (`ETIMEDOUT`).
+    TimedOut {
+        flow: String,
+    },
+    /// The flow failed here, not there: out of descriptors, buffers, ports.
+    FlowFailed {
+        flow: String,
+        error: String,
+    },
+    /// The runner closed a flow that had not ended by itself.
+    FlowStopped {
+        flow: String,
+    },
+}
+
+impl<T> Observation<T> {
+    /// An observation of which the time was read on the runner's own clock.
+    pub fn exact(at: T, source: Source, event: Event<T>) -> Self {
+        Self { at, bound: Bound::Exact, plus_minus_ms: Some(0.0), source, event }
+    }
+
+    /// An observation that arrived at `at` and happened then or before.
+    pub fn at_most(at: T, source: Source, event: Event<T>) -> Self {
+        Self { at, bound: Bound::AtMost, plus_minus_ms: Some(0.0), source, event }
+    }
+}
+
+impl<T> Event<T> {
+    /// The flow that it is about, if it is about one.
+    pub fn flow(&self) -> Option<&str> {
+        match self {
+            Event::FlowOpened { flow, .. }
+            | Event::Span { flow, .. }
+            | Event::Silence { flow, .. }
+            | Event::Refused { flow, .. }
+            | Event::Unreachable { flow, .. }
+            | Event::Bye { flow }
+            | Event::Fin { flow }
+            | Event::Reset { flow }
+            | Event::TimedOut { flow }
+            | Event::FlowFailed { flow, .. }
+            | Event::FlowStopped { flow } => Some(flow),
+            _ => None,
+        }
+    }
+
+    /// The same event with each of its times mapped.
+    pub fn map_times<U>(self, f: impl Fn(T) -> U) -> Event<U> {
+        match self {
+            Event::TriggerSent { trigger } => Event::TriggerSent { trigger },
+            Event::TriggerAnswered { status, message } => {
+                Event::TriggerAnswered { status, message }
+            }
+            Event::ObservationEnded { complete } => Event::ObservationEnded { complete },
+            Event::PodSeen { pod, uid } => Event::PodSeen { pod, uid },
+            Event::PodScheduled { pod, uid, node } => Event::PodScheduled { pod, uid, node },
+            Event::ContainerStarted { pod, uid, container, restarts } => {
+                Event::ContainerStarted { pod, uid, container, restarts }
+            }
+            Event::PodReady { pod, uid, ready } => Event::PodReady { pod, uid, ready },
+            Event::PodTerminating { pod, uid, grace_s } => {
+                Event::PodTerminating { pod, uid, grace_s }
+            }
+            Event::ContainerTerminated { pod, uid, container, exit_code, reason } => {
+                Event::ContainerTerminated { pod, uid, container, exit_code, reason }
+            }
+            Event::PodGone { pod, uid } => Event::PodGone { pod, uid },
+            Event::Endpoint { slice, pod, uid, ready, serving, terminating } => {
+                Event::Endpoint { slice, pod, uid, ready, serving, terminating }
+            }
+            Event::EndpointGone { slice, pod, uid } => Event::EndpointGone { slice, pod, uid },
+            Event::WatchGap { until, reason } => Event::WatchGap { until: f(until), reason },
+            Event::ProbeStarted { pod, uid, instance } => {
+                Event::ProbeStarted { pod, uid, instance }
+            }
+            Event::Sigterm { uid, instance } => Event::Sigterm { uid, instance },
+            Event::ResetForced { uid, instance, flows } => {
+                Event::ResetForced { uid, instance, flows }
+            }
+            Event::DrainStarted { uid, instance, flows } => {
+                Event::DrainStarted { uid, instance, flows }
+            }
+            Event::DrainEnded { uid, instance, all_gone, flows } => {
+                Event::DrainEnded { uid, instance, all_gone, flows }
+            }
+            Event::ProbeExiting { uid, instance, code } => {
+                Event::ProbeExiting { uid, instance, code }
+            }
+            Event::LogLost { uid, reason } => Event::LogLost { uid, reason },
+            Event::FlowOpened { flow, local, remote } => Event::FlowOpened { flow, local, remote },
+            Event::Span { flow, by, from, to, answers } => {
+                Event::Span { flow, by, from: f(from), to: f(to), answers }
+            }
+            Event::Silence { flow, from, to, unanswered } => {
+                Event::Silence { flow, from: f(from), to: f(to), unanswered }
+            }
+            Event::Refused { flow, sender, icmp_type, icmp_code, until, count } => {
+                Event::Refused { flow, sender, icmp_type, icmp_code, until: f(until), count }
+            }
+            Event::Unreachable { flow, sender, icmp_type, icmp_code, errno, until, count } => {
+                Event::Unreachable {
+                    flow,
+                    sender,
+                    icmp_type,
+                    icmp_code,
+                    errno,
+                    until: f(until),
+                    count,
+                }
+            }
+            Event::Bye { flow } => Event::Bye { flow },
+            Event::Fin { flow } => Event::Fin { flow },
+            Event::Reset { flow } => Event::Reset { flow },
+            Event::TimedOut { flow } => Event::TimedOut { flow },
+            Event::FlowFailed { flow, error } => Event::FlowFailed { flow, error },
+            Event::FlowStopped { flow } => Event::FlowStopped { flow },
+        }
+    }
+}
