@@ -4,8 +4,10 @@
 //! [`observation`]s → timeline → verdict → [`record`] → report. A stage imports earlier stages'
 //! types, never a later stage's; only `run` sees several of them.
 
+pub mod cli;
 pub mod clock;
 pub mod cluster;
+pub mod commands;
 pub mod config;
 pub mod observation;
 pub mod plan;

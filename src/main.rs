@@ -1,2 +1,7 @@
-//! dw
-fn main() {}
+//! Arguments in, exit code out.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    drainwatch::cli::main()
+}

@@ -1,0 +1,123 @@
+//! The command line: what can be asked, and which command answers.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands;
+
+/// Measures what really happens to connections when a Kubernetes pod is terminated.
+#[derive(Debug, Parser)]
+#[command(name = "drainwatch", version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a matrix (or a scenario) and write its records and tables
+    Apply(ApplyArgs),
+    /// Validate scenario and matrix files without running anything
+    Check(CheckArgs),
+    /// Print the arms, trials and expected duration of a matrix
+    Plan(PlanArgs),
+    /// Judge recorded trials anew and write their tables
+    Summarize(SummarizeArgs),
+    /// Build or install what local clusters need
+    Setup(SetupArgs),
+    /// Processes that drainwatch starts of itself
+    #[command(hide = true)]
+    Internal {
+        /// Which one, and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+/// Which file, and what of it.
+#[derive(Debug, Args)]
+pub struct Selection {
+    /// A matrix or scenario file (TOML)
+    pub file: PathBuf,
+    /// Override any key: `--set repeats=1 --set cluster.proxy_mode=nftables`
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Only these arms (by name); may be given more than once
+    #[arg(long, value_name = "ARM")]
+    pub only: Vec<String>,
+}
+
+/// `drainwatch apply`
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// The file and what of it.
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Where to write [default: results/<matrix>-<UTC time>/]
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Build or install what is missing first, as `drainwatch setup` does
+    #[arg(long)]
+    pub setup: bool,
+    /// No progress, only the result and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Every event; twice for the components' too
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// `drainwatch check`
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Scenario and matrix files (TOML)
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+/// `drainwatch plan`
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The file and what of it.
+    #[command(flatten)]
+    pub selection: Selection,
+}
+
+/// `drainwatch summarize`
+#[derive(Debug, Args)]
+pub struct SummarizeArgs {
+    /// Folders of runs
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Where to write the tables [default: the folder, where one was given; else standard output]
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
+/// `drainwatch setup`
+#[derive(Debug, Args)]
+pub struct SetupArgs {
+    /// Kubernetes versions to make ready [default: the one that shipped matrices use]
+    #[arg(long = "kubernetes", value_name = "VERSION")]
+    pub kubernetes: Vec<String>,
+    /// Take the components from this folder instead of downloading or building them
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Parses the arguments, runs the command, gives its exit code.
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Apply(args) => commands::apply::run(&args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Plan(args) => commands::plan::run(&args),
+        Command::Summarize(args) => commands::summarize::run(&args),
+        Command::Setup(args) => commands::setup::run(&args),
+        Command::Internal { args } => crate::cluster::local::internal(&args),
+    }
+}

@@ -1,0 +1,40 @@
+//! One command a file: calls the stages in their order and turns errors into exit codes.
+
+pub mod apply;
+pub mod check;
+pub mod plan;
+pub mod setup;
+pub mod summarize;
+
+/// What the process's exit code says; of several the first in this order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exit {
+    /// Ended by a signal: 128 and its number.
+    Signal(u8),
+    /// The command line or a TOML file is wrong.
+    Usage,
+    /// Files could not be written.
+    Files,
+    /// The cluster could not be had.
+    Cluster,
+    /// A precondition failed, a trial was aborted or a trigger refused.
+    NotMeasured,
+    /// An expectation failed.
+    Expectation,
+    /// All went well.
+    Success,
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Signal(number) => 128 + number,
+            Exit::Usage => 2,
+            Exit::Files => 5,
+            Exit::Cluster => 4,
+            Exit::NotMeasured => 3,
+            Exit::Expectation => 1,
+            Exit::Success => 0,
+        })
+    }
+}
