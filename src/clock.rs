@@ -2,6 +2,8 @@
 //!
 //! Takes nothing but the kernel's clocks; knows nothing of flows, watches or records.
 
+use std::time::Duration;
+
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -33,6 +35,15 @@ impl Stamp {
     /// An instant on the runner's clock, in nanoseconds since boot.
     pub fn runner(ns: i64) -> Self {
         Self { clock: Clock::Runner, ns }
+    }
+
+    /// How long it is from this instant to a later one of the same clock; zero if it is not later
+    /// or another clock's.
+    pub fn until(&self, later: &Stamp) -> Duration {
+        if self.clock != later.clock {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(u64::try_from(later.ns - self.ns).unwrap_or(0))
     }
 }
 

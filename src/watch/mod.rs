@@ -1,0 +1,215 @@
+//! Watches: what the Kubernetes API says, as it says it.
+//!
+//! Takes a client and a selector; gives observations on a [`Sink`] and the latest state on a
+//! channel. The list-and-watch loop is our own, since its reconnects must be quick and each gap
+//! must be recorded. Knows nothing of flows or of what the figures are used for.
+
+mod log;
+mod pods;
+mod slices;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::clock::Stamp;
+use crate::observation::{Event, Observation, Sink, Source};
+
+pub use log::{Log, LogView};
+pub use pods::{PodState, PodsView};
+pub use slices::{EndpointState, SlicesView};
+
+/// A watch that runs until it is dropped.
+pub struct Watching<V> {
+    view: watch::Receiver<V>,
+    task: AbortHandle,
+}
+
+impl<V: Clone> Watching<V> {
+    /// The latest state.
+    pub fn view(&self) -> V {
+        self.view.borrow().clone()
+    }
+
+    /// Waits until the state satisfies a condition and gives it; `None` if the watch has ended.
+    pub async fn until(&mut self, condition: impl FnMut(&V) -> bool) -> Option<V> {
+        self.view.wait_for(condition).await.ok().map(|view| view.clone())
+    }
+}
+
+impl<V> Drop for Watching<V> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What a watch makes of the objects that it is told of. One that is called with every object's
+/// present state can tell a list from a watch event by nothing but the calls.
+trait Subject: Send + 'static {
+    /// The kind of object.
+    type Object: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static;
+    /// The state that it keeps.
+    type View: Clone + Default + Send + Sync + 'static;
+    /// Which watch this is, in observations.
+    const SOURCE: Source;
+
+    /// An object is as given: new, changed or unchanged.
+    fn present(&mut self, object: Self::Object, view: &mut Self::View) -> Vec<Event<Stamp>>;
+    /// An object is gone.
+    fn gone(&mut self, object: Self::Object, view: &mut Self::View) -> Vec<Event<Stamp>>;
+    /// A new list is complete: what it did not hold is gone.
+    fn listed(&mut self, view: &mut Self::View, names: &[String]) -> Vec<Event<Stamp>>;
+    /// The first event has come through the watch itself.
+    fn delivered(view: &mut Self::View);
+}
+
+/// The longest that a watch waits before it connects again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The shortest, after the first immediate try.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Starts the list-and-watch loop of a subject.
+fn start<S: Subject>(api: Api<S::Object>, selector: String, subject: S, sink: Sink) -> Watching<S::View>
+where
+    <S::Object as kube::Resource>::DynamicType: Default,
+{
+    let (publish, view) = watch::channel(S::View::default());
+    let task = tokio::spawn(Loop { api, selector, subject, sink, publish }.run()).abort_handle();
+    Watching { view, task }
+}
+
+struct Loop<S: Subject> {
+    api: Api<S::Object>,
+    selector: String,
+    subject: S,
+    sink: Sink,
+    publish: watch::Sender<S::View>,
+}
+
+/// Why a watch's stream is over.
+enum Over {
+    /// The server closed it; it can be taken up at the last version.
+    Closed(String),
+    /// The version is too old or the stream broke: a new list is needed.
+    Broken(String),
+}
+
+impl<S: Subject> Loop<S> {
+    async fn run(mut self) {
+        let mut version: Option<String> = None;
+        let mut lost: Option<(Stamp, String)> = None;
+        let mut pause = Duration::ZERO;
+        loop {
+            match self.connect(&mut version, &mut lost).await {
+                Over::Closed(reason) => {
+                    lost.get_or_insert((Stamp::now(), reason));
+                    pause = Duration::ZERO;
+                }
+                Over::Broken(reason) => {
+                    lost.get_or_insert((Stamp::now(), reason));
+                    version = None;
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        }
+    }
+
+    /// Lists where there is no version to go on from, then watches until the stream is over.
+    async fn connect(
+        &mut self,
+        version: &mut Option<String>,
+        lost: &mut Option<(Stamp, String)>,
+    ) -> Over {
+        let from = match version.take() {
+            Some(version) => version,
+            None => {
+                let params = ListParams::default().labels(&self.selector);
+                match self.api.list(&params).await {
+                    Ok(list) => {
+                        let version = list.metadata.resource_version.clone().unwrap_or_default();
+                        self.list(list.items);
+                        version
+                    }
+                    Err(error) => return Over::Broken(format!("list: {error}")),
+                }
+            }
+        };
+        *version = Some(from.clone());
+        let params = WatchParams::default().labels(&self.selector).timeout(290);
+        let mut stream = match self.api.watch(&params, &from).await {
+            Ok(stream) => stream.boxed(),
+            Err(error) => return Over::Broken(format!("watch: {error}")),
+        };
+        if let Some((at, reason)) = lost.take() {
+            let gap = Event::WatchGap { until: Stamp::now(), reason };
+            self.emit(at, vec![gap]);
+        }
+        loop {
+            let event = match stream.try_next().await {
+                Ok(Some(event)) => event,
+                Ok(None) => return Over::Closed("the server closed the stream".into()),
+                Err(error) => return Over::Broken(error.to_string()),
+            };
+            let at = Stamp::now();
+            let events = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    *version = object.meta().resource_version.clone();
+                    self.change(|subject, view| subject.present(object, view))
+                }
+                WatchEvent::Deleted(object) => {
+                    *version = object.meta().resource_version.clone();
+                    self.change(|subject, view| subject.gone(object, view))
+                }
+                WatchEvent::Bookmark(mark) => {
+                    *version = Some(mark.metadata.resource_version);
+                    continue;
+                }
+                WatchEvent::Error(status) => {
+                    return Over::Broken(format!("{} {}", status.code, status.message));
+                }
+            };
+            self.emit(at, events);
+        }
+    }
+
+    /// Takes in a whole list.
+    fn list(&mut self, items: Vec<S::Object>) {
+        let at = Stamp::now();
+        let names: Vec<String> = items.iter().filter_map(|o| o.meta().name.clone()).collect();
+        let subject = &mut self.subject;
+        let mut events = Vec::new();
+        self.publish.send_modify(|view| {
+            for object in items {
+                events.extend(subject.present(object, view));
+            }
+            events.extend(subject.listed(view, &names));
+        });
+        self.emit(at, events);
+    }
+
+    fn change(
+        &mut self,
+        apply: impl FnOnce(&mut S, &mut S::View) -> Vec<Event<Stamp>>,
+    ) -> Vec<Event<Stamp>> {
+        let subject = &mut self.subject;
+        let mut events = Vec::new();
+        self.publish.send_modify(|view| {
+            events = apply(subject, view);
+            S::delivered(view);
+        });
+        events
+    }
+
+    /// Sends observations that arrived at `at`. A receiver that is gone wants no more of them.
+    fn emit(&self, at: Stamp, events: Vec<Event<Stamp>>) {
+        for event in events {
+            let _ = self.sink.send(Observation::at_most(at.clone(), S::SOURCE, event));
+        }
+    }
+}
