@@ -12,3 +12,6 @@ pub mod config;
 pub mod observation;
 pub mod plan;
 pub mod record;
+pub mod report;
+pub mod timeline;
+pub mod verdict;

@@ -3,12 +3,19 @@
 //! Everything that reports, comparisons and exit codes say is read from here. Written atomically;
 //! a reader refuses a newer major version.
 
+mod io;
+mod layout;
+mod run;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Scenario;
-use crate::observation::{Identity, Observation};
+use crate::observation::{Bound, Identity, Observation};
+
+pub use io::{ReadError, WriteError, read_json, write_atomic, write_json};
+pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 
 /// The format of a trial's record.
 pub const TRIAL_FORMAT: &str = "drainwatch.trial/1";
@@ -54,9 +61,23 @@ pub struct Trial {
     pub flows: Vec<FlowRecord>,
     /// The trial's figures; judged from `observations`.
     pub findings: Findings,
-    /// What a reader should know before using the figures; judged from `observations`, and what
-    /// the runner had to say.
+    /// How exact each finding that was measured is, by its name; judged from `observations`.
+    #[serde(default)]
+    pub finding_bounds: BTreeMap<String, FindingBound>,
+    /// What a reader should know before using the figures; judged from `observations`.
     pub warnings: Vec<String>,
+    /// The same, from the runner and the timeline: kept when the trial is judged anew.
+    #[serde(default)]
+    pub runner_warnings: Vec<String>,
+}
+
+/// How exact a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FindingBound {
+    /// Whether the finding is the figure itself or its upper bound.
+    pub bound: Bound,
+    /// Added by relating clocks; 0 on one clock, null where no bound is known.
+    pub plus_minus_ms: Option<f64>,
 }
 
 /// How a trial went.
@@ -69,6 +90,17 @@ pub enum Outcome {
     Aborted,
     /// The API refused the trigger.
     TriggerRefused,
+}
+
+impl Outcome {
+    /// As in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Aborted => "aborted",
+            Self::TriggerRefused => "trigger-refused",
+        }
+    }
 }
 
 /// The build that measured.

@@ -1,0 +1,233 @@
+//! The record of a run: its plan, and how far each arm has come.
+//!
+//! Takes the plan; gives `run.json` and, with the trial records below it, a run's folder as one
+//! value. Knows nothing of how trials are run or reported.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::io::{self, ReadError, WriteError};
+use super::{Outcome, TRIAL_FORMAT, Tool, Trial};
+use crate::plan::Plan;
+
+/// The format of a run's record.
+pub const RUN_FORMAT: &str = "drainwatch.run/1";
+
+/// The run record's name in a run's folder.
+pub const RUN_FILE: &str = "run.json";
+
+/// One `apply`, and every resumption of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// [`RUN_FORMAT`].
+    pub format: String,
+    /// The build that measures.
+    pub tool: Tool,
+    /// What is to be done.
+    pub plan: Plan,
+    /// Wall-clock time of its start, UTC, RFC 3339.
+    pub started_at: String,
+    /// The same of its end; null while it goes on, and for one that was killed.
+    pub ended_at: Option<String>,
+    /// One for each of the plan's arms, in its order.
+    pub arms: Vec<ArmState>,
+    /// The signal that ended it, in words.
+    pub interrupted: Option<String>,
+}
+
+/// How far an arm has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArmState {
+    /// The arm's name.
+    pub name: String,
+    /// How far.
+    pub state: ArmStage,
+    /// Why it ended or failed.
+    pub reason: Option<String>,
+    /// Trials measured.
+    pub trials_measured: u32,
+    /// Trials aborted.
+    pub trials_aborted: u32,
+}
+
+/// How far an arm has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArmStage {
+    /// Nothing was done yet.
+    Pending,
+    /// Its cluster is coming up or its trials run.
+    Running,
+    /// Each of its trials was run.
+    Done,
+    /// It was given up after aborted trials.
+    Ended,
+    /// Its cluster could not be had.
+    Failed,
+}
+
+impl Run {
+    /// A run of `plan` of which nothing was done yet.
+    pub fn new(tool: Tool, plan: Plan, started_at: String) -> Self {
+        let arms = plan.arms.iter().map(|arm| ArmState::pending(&arm.name)).collect();
+        Self {
+            format: RUN_FORMAT.to_owned(),
+            tool,
+            plan,
+            started_at,
+            ended_at: None,
+            arms,
+            interrupted: None,
+        }
+    }
+
+    /// Writes it as `run.json` into a run's folder, atomically.
+    pub fn write(&self, folder: &Path) -> Result<(), WriteError> {
+        io::write_json(&folder.join(RUN_FILE), self)
+    }
+
+    /// Reads `run.json` from a run's folder.
+    pub fn read(folder: &Path) -> Result<Self, ReadError> {
+        io::read_json(&folder.join(RUN_FILE), RUN_FORMAT)
+    }
+}
+
+impl ArmState {
+    /// An arm of which nothing was done yet.
+    pub fn pending(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            state: ArmStage::Pending,
+            reason: None,
+            trials_measured: 0,
+            trials_aborted: 0,
+        }
+    }
+}
+
+/// What a run's folder holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunFolder {
+    /// `run.json`; `None` where there is none (trials that were copied out of a run).
+    pub run: Option<Run>,
+    /// Every trial record, aborted ones included: by arm in the run's order (arms that it does
+    /// not name come after it, by name), then by repeat, then aborted before measured.
+    pub trials: Vec<Trial>,
+}
+
+/// A run's folder could not be read.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what the variants are
+pub enum LoadError {
+    #[error("{}: can't be read: {source}", dir.display())]
+    Folder { dir: PathBuf, source: std::io::Error },
+    #[error("{}: holds no trial record (ARM/trial-001.json)", dir.display())]
+    NoRecords { dir: PathBuf },
+    /// All of them, so that nobody sums up a part of a run without knowing it.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Unreadable(Vec<ReadError>),
+}
+
+/// Reads a run's folder: `run.json` and each `ARM/trial-NNN.json` and `ARM/trial-NNN.aborted.json`.
+/// Other files, temporary ones among them, are not looked at. A folder with `run.json` alone is a
+/// run that has measured nothing yet.
+pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
+    let mut unreadable = Vec::new();
+    let run = match Run::read(dir) {
+        Ok(run) => Some(run),
+        Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => {
+            unreadable.push(error);
+            None
+        }
+    };
+    let mut trials = Vec::new();
+    let found =
+        trial_files(dir).map_err(|source| LoadError::Folder { dir: dir.to_owned(), source })?;
+    for path in found {
+        match Trial::read(&path).and_then(|trial| in_its_place(dir, &path, trial)) {
+            Ok(trial) => trials.push(trial),
+            Err(error) => unreadable.push(error),
+        }
+    }
+    if !unreadable.is_empty() {
+        return Err(LoadError::Unreadable(unreadable));
+    }
+    if trials.is_empty() && run.is_none() {
+        return Err(LoadError::NoRecords { dir: dir.to_owned() });
+    }
+    let place = |arm: &str| {
+        let arms = run.as_ref().map_or(&[][..], |run| &run.arms);
+        arms.iter().position(|state| state.name == arm).unwrap_or(arms.len())
+    };
+    trials.sort_by(|a, b| {
+        let key =
+            |t: &Trial| (place(&t.arm), t.arm.clone(), t.repeat, t.outcome != Outcome::Aborted);
+        key(a).cmp(&key(b))
+    });
+    Ok(RunFolder { run, trials })
+}
+
+/// The trial records in the folders below `dir`, by path.
+fn trial_files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for arm in fs::read_dir(dir)? {
+        let arm = arm?.path();
+        if !arm.is_dir() {
+            continue;
+        }
+        for file in fs::read_dir(&arm)? {
+            let file = file?;
+            if file.file_name().to_str().is_some_and(is_trial_file) {
+                found.push(file.path());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// `trial-NNN.json` or `trial-NNN.aborted.json`.
+fn is_trial_file(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("trial-").and_then(|rest| rest.strip_suffix(".json")) else {
+        return false;
+    };
+    let number = rest.strip_suffix(".aborted").unwrap_or(rest);
+    number.len() >= 3 && number.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// A record must lie where its arm, repeat and outcome put it: a copy under another name would be
+/// counted twice.
+fn in_its_place(dir: &Path, path: &Path, trial: Trial) -> Result<Trial, ReadError> {
+    let expected = trial.file();
+    if dir.join(&expected) == path {
+        return Ok(trial);
+    }
+    Err(ReadError::Misplaced {
+        path: path.to_owned(),
+        id: trial.id,
+        outcome: trial.outcome.name().to_owned(),
+        expected: expected.display().to_string(),
+    })
+}
+
+impl Trial {
+    /// Where its record lies in a run's folder: `ARM/trial-001.json`, or
+    /// `ARM/trial-001.aborted.json`.
+    pub fn file(&self) -> PathBuf {
+        let aborted = if self.outcome == Outcome::Aborted { ".aborted" } else { "" };
+        Path::new(&self.arm).join(format!("trial-{:03}{aborted}.json", self.repeat))
+    }
+
+    /// Writes it into a run's folder, at [`Trial::file`], atomically.
+    pub fn write(&self, folder: &Path) -> Result<(), WriteError> {
+        io::write_json(&folder.join(self.file()), self)
+    }
+
+    /// Reads the record at this path.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        io::read_json(path, TRIAL_FORMAT)
+    }
+}
