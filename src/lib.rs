@@ -1,17 +1,23 @@
 //! drainwatch measures what really happens to connections when a Kubernetes pod is terminated.
 //!
-//! Data goes one way: TOML ([`config`]) → [`plan`] → `run` (clusters, workload, flows, watches) →
-//! [`observation`]s → timeline → verdict → [`record`] → report. A stage imports earlier stages'
-//! types, never a later stage's; only `run` sees several of them.
+//! Data goes one way: TOML ([`config`]) → [`plan`] → [`run`] (clusters, workload, flows, watches)
+//! → [`observation`]s → [`timeline`] → [`verdict`] → [`record`] → [`report`]. A stage imports
+//! earlier stages' types, never a later stage's; only `run` sees several of them.
 
 pub mod cli;
 pub mod clock;
 pub mod cluster;
 pub mod commands;
 pub mod config;
+pub mod display;
+pub mod flow;
 pub mod observation;
 pub mod plan;
 pub mod record;
 pub mod report;
+pub mod run;
 pub mod timeline;
+pub mod trigger;
 pub mod verdict;
+pub mod watch;
+pub mod workload;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use drainwatch_probe::{LogEvent, LogLine};
+use drainwatch_probe::log::{LogEvent, LogLine};
 use futures::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
