@@ -68,10 +68,7 @@ pub async fn fire(
         Trigger::Evict => evict(&pods, aim.pod).await,
         Trigger::ScaleToZero => {
             let patch = Patch::Merge(json!({"spec": {"replicas": 0}}));
-            deployments
-                .patch_scale(aim.deployment, &PatchParams::default(), &patch)
-                .await
-                .map(drop)
+            deployments.patch_scale(aim.deployment, &PatchParams::default(), &patch).await.map(drop)
         }
     };
     let answer = match result {
@@ -96,8 +93,79 @@ async fn evict(pods: &Api<Pod>, pod: &str) -> Result<(), kube::Error> {
         metadata: ObjectMeta { name: Some(pod.to_owned()), ..ObjectMeta::default() },
         delete_options: None,
     };
-    let body = serde_json::to_vec(&eviction).map_err(kube::Error::SerdeError)?;
     let created: Result<serde_json::Value, _> =
-        pods.create_subresource("eviction", pod, &PostParams::default(), body).await;
+        pods.create_subresource("eviction", pod, &PostParams::default(), &eviction).await;
     created.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use std::sync::{Arc, Mutex};
+    use tokio::sync::mpsc;
+
+    /// An API server that gives every request this answer, and the requests that it was sent.
+    fn api(status: u16, body: serde_json::Value) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&requests);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let line = format!("{} {}", request.method(), request.uri().path());
+            log.lock().expect("no test panics while it holds this").push(line);
+            let response =
+                Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
+            async move { response }
+        });
+        (kube::Client::new(service, "default"), requests)
+    }
+
+    const AIM: Aim<'_> = Aim { namespace: "ns", pod: "p-1", deployment: "p" };
+
+    #[tokio::test]
+    async fn a_budgets_429_is_a_refusal_after_one_request() {
+        let refusal = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
+            "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+            "reason": "TooManyRequests",
+        });
+        let (client, requests) = api(429, refusal);
+        let (sink, mut seen) = mpsc::unbounded_channel();
+        let (sent, answer) = fire(&client, Trigger::Evict, &AIM, &sink).await.expect("an answer");
+        let Answer::Refused { status: 429, message } = answer else { panic!("{answer:?}") };
+        assert!(message.contains("disruption budget"));
+        assert_eq!(*requests.lock().unwrap(), ["POST /api/v1/namespaces/ns/pods/p-1/eviction"]);
+        let first = seen.recv().await.expect("the trigger");
+        assert_eq!((first.at, first.bound), (sent, crate::observation::Bound::Exact));
+        assert!(matches!(first.event, Event::TriggerSent { trigger } if trigger == "evict"));
+        let second = seen.recv().await.expect("the answer");
+        assert!(matches!(second.event, Event::TriggerAnswered { status: 429, .. }));
+    }
+
+    #[tokio::test]
+    async fn each_trigger_is_one_request_of_its_own() {
+        for (trigger, body, expected) in [
+            (
+                Trigger::Delete,
+                json!({"metadata": {"name": "p-1"}, "kind": "Pod", "apiVersion": "v1"}),
+                "DELETE /api/v1/namespaces/ns/pods/p-1",
+            ),
+            (
+                Trigger::Evict,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}),
+                "POST /api/v1/namespaces/ns/pods/p-1/eviction",
+            ),
+            (
+                Trigger::ScaleToZero,
+                json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {}}),
+                "PATCH /apis/apps/v1/namespaces/ns/deployments/p/scale",
+            ),
+        ] {
+            let (client, requests) = api(200, body);
+            let (sink, _seen) = mpsc::unbounded_channel();
+            let (_, answer) = fire(&client, trigger, &AIM, &sink).await.expect("an answer");
+            assert_eq!(answer, Answer::Accepted);
+            assert_eq!(*requests.lock().unwrap(), [expected]);
+        }
+    }
 }

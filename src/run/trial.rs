@@ -3,6 +3,7 @@
 //! Takes an arm's context; drives workload, watches, flows and the trigger in their order, then
 //! places and judges what was observed. Whatever ends it, a record results.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use kube::api::Api;
@@ -11,18 +12,18 @@ use tokio::time::{Instant, timeout};
 
 use super::context::ArmContext;
 use super::events::{Phase, RunEvent};
-use super::observe::Stories;
+use super::observe::{self, Stories};
 use super::preflight::{self, Failure};
 use super::signals::Stop;
 use crate::clock::{self, Stamp};
 use crate::cluster::Node;
-use crate::config::EnterBy;
-use crate::flow::{self, Flows};
+use crate::config::{EnterBy, Scenario};
+use crate::flow::{self, ClockSample, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Seen, Sink, Source};
-use crate::record::{ClockRelation, Outcome, TRIAL_FORMAT, Target, Trial};
+use crate::record::{ClockRelation, Outcome, Protocol, TRIAL_FORMAT, Target, Trial};
 use crate::trigger::{self, Aim, Answer};
 use crate::watch::{Log, LogView, PodsView, SlicesView, Watching};
-use crate::workload::{CONTAINER, NAMESPACE, Workload};
+use crate::workload::{CONTAINER, NAMESPACE, NodePorts, Workload};
 use crate::{timeline, verdict};
 
 /// How long a pod may take to become Ready.
@@ -64,7 +65,6 @@ struct Run<'a> {
     target: Option<Target>,
     zero: Option<Stamp>,
     started_at: jiff::Timestamp,
-    warnings: Vec<String>,
 }
 
 /// Runs one trial and gives its record; removes its workload.
@@ -93,7 +93,6 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
         target: None,
         zero: None,
         started_at: jiff::Timestamp::now(),
-        warnings: Vec::new(),
     };
     let halt = tokio::select! {
         result = run.perform() => result.err(),
@@ -135,15 +134,16 @@ impl Run<'_> {
         let instance = self.build_is_ours(&target.uid).await?;
         self.endpoint_is_target(&target.uid).await?;
         preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
-        let (tcp, udp) = ((entry.address, ports.tcp).into(), (entry.address, ports.udp).into());
-        let flows = flow::start(flow::specs(&config.flows, tcp, udp), self.sink.clone());
+        let flows = flow::start(specs(config, entry.address, ports), self.sink.clone())
+            .map_err(|error| preflight::limits(format!("no thread for the flows: {error}")))?;
         let flows = self.flows.insert(flows);
         flows.all_answered(PREFLIGHT_LIMIT).await.map_err(|missing| {
-            let first: Vec<_> = missing.iter().take(3).map(ToString::to_string).collect();
+            let first: Vec<_> =
+                missing.iter().take(3).map(|flow| format!("{} {}", flow.flow, flow.why)).collect();
             preflight::flows_answered(format!("{} without: {}", missing.len(), first.join(", ")))
         })?;
         let states = flows.states();
-        let answered = states.iter().map(|flow| (flow.id.as_str(), flow.first.as_ref()));
+        let answered = states.iter().map(|flow| (&*flow.id, flow.first.as_deref()));
         preflight::by_target(&target.uid, &instance, answered)?;
         let target = Target { instance, entry_node: entry.name.clone(), ..target };
         self.target = Some(target.clone());
@@ -157,11 +157,7 @@ impl Run<'_> {
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
         self.started_at = jiff::Timestamp::now();
-        let aim = Aim {
-            namespace: NAMESPACE,
-            pod: &target.pod,
-            deployment: &self.workload.name,
-        };
+        let aim = Aim { namespace: NAMESPACE, pod: &target.pod, deployment: &self.workload.name };
         let (sent, answer) = trigger::fire(&client, config.trigger, &aim, &self.sink)
             .await
             .map_err(|error| preflight::trigger_answered(error.to_string()))?;
@@ -231,7 +227,9 @@ impl Run<'_> {
         let started = log.until(|view| view.started.is_some());
         let view = timeout(PREFLIGHT_LIMIT, started).await.ok().flatten();
         match view.and_then(|view| view.started) {
-            Some(started) if started.version == env!("CARGO_PKG_VERSION") => Ok(started.instance),
+            Some(started) if started.version == env!("CARGO_PKG_VERSION") => {
+                Ok(started.instance.clone())
+            }
             Some(other) => Err(preflight::build_is_ours(format!("probe {}", other.version))),
             None => Err(preflight::build_is_ours("no line of the probe's log")),
         }
@@ -260,16 +258,7 @@ impl Run<'_> {
     fn clocks(&self) -> Vec<ClockRelation> {
         let ours = clock::boot_id();
         let samples = self.flows.as_ref().map(Flows::clock_samples).unwrap_or_default();
-        let relate = |sample: flow::ClockSample| {
-            let same_clock = ours.is_some() && ours.as_deref() == Some(sample.boot_id.as_str());
-            ClockRelation {
-                source: format!("pod:{}", sample.uid),
-                same_clock,
-                offset_ms: Some(if same_clock { 0.0 } else { sample.offset_ns as f64 / 1e6 }),
-                plus_minus_ms: Some(if same_clock { 0.0 } else { sample.bound_ns as f64 / 1e6 }),
-            }
-        };
-        samples.into_iter().map(relate).collect()
+        samples.iter().map(|sample| relate(ours.as_deref(), sample)).collect()
     }
 
     /// Lets the flows live for the settle time; whatever befalls them or the target ends it.
@@ -281,11 +270,11 @@ impl Run<'_> {
             let Some(flows) = &self.flows else { return Err(preflight::settled("no flows")) };
             let now = Stamp::now();
             for flow in flows.states() {
-                let silent = flow.silent_for(&now) >= config.flows.silent_after;
+                let silent = observe::silent_for(&flow, &now) >= config.flows.silent_after;
                 let met = match &flow.current {
                     _ if flow.ended => "ended",
                     _ if silent => "silent",
-                    _ if flow.errors > 0 => "refused",
+                    _ if flow.refusals > 0 => "refused",
                     current if *current != flow.first => "answered by another process",
                     _ => continue,
                 };
@@ -347,13 +336,11 @@ impl Run<'_> {
         };
         // Without a trigger, times count from the trial's end.
         let zero = self.zero.unwrap_or_else(Stamp::now);
-        let (observations, lost) = timeline::place(seen, &zero, &clocks);
+        let placed = timeline::place(seen, &zero, &clocks);
         let context = self.context;
         let arm = context.arm;
-        let verdict = verdict::judge(&observations, &arm.config, self.target.as_ref(), outcome);
-        let mut warnings = self.warnings;
-        warnings.extend(lost);
-        warnings.extend(verdict.warnings);
+        let verdict =
+            verdict::judge(&placed.observations, &arm.config, self.target.as_ref(), outcome);
         Trial {
             format: TRIAL_FORMAT.to_owned(),
             id: format!("{}/{repeat:03}", arm.name),
@@ -371,15 +358,47 @@ impl Run<'_> {
             clocks,
             started_at: self.started_at.to_string(),
             target: self.target,
-            observations,
+            observations: placed.observations,
             flows: verdict.flows,
             findings: verdict.findings,
-            warnings,
+            finding_bounds: verdict.finding_bounds,
+            warnings: verdict.warnings,
+            runner_warnings: placed.warnings,
         }
     }
 
     fn phase(&self, phase: Phase, expected: Option<Duration>) {
         self.context.tell(RunEvent::Phase { phase, expected });
+    }
+}
+
+/// The scenario's flows, to one node's ports.
+fn specs(config: &Scenario, node: Ipv4Addr, ports: NodePorts) -> Vec<FlowSpec> {
+    let Scenario { flows, .. } = config;
+    let of = |protocol, count, port, interval| {
+        flow::specs(protocol, count, (node, port).into(), interval, flows.silent_after)
+    };
+    let mut specs = of(Protocol::Tcp, flows.tcp as usize, ports.tcp, flows.tcp_interval);
+    specs.extend(of(Protocol::Udp, flows.udp as usize, ports.udp, flows.udp_interval));
+    specs
+}
+
+/// A pod's clock against the runner's: one clock where both report the same `boot_id`, else an
+/// interval that holds what the round trips early and late in the trial allow.
+fn relate(ours: Option<&str>, sample: &ClockSample) -> ClockRelation {
+    let source = format!("pod:{}", sample.uid);
+    if ours.is_some() && ours == sample.boot_id.as_deref() {
+        let zero = Some(0.0);
+        return ClockRelation { source, same_clock: true, offset_ms: zero, plus_minus_ms: zero };
+    }
+    let trips = [sample.first, sample.latest];
+    let low = trips.iter().map(|t| t.offset_ns - t.plus_minus_ns).min().unwrap_or_default();
+    let high = trips.iter().map(|t| t.offset_ns + t.plus_minus_ns).max().unwrap_or_default();
+    ClockRelation {
+        source,
+        same_clock: false,
+        offset_ms: Some((low + high) as f64 / 2e6),
+        plus_minus_ms: Some((high - low) as f64 / 2e6),
     }
 }
 
@@ -400,10 +419,27 @@ fn entry_node<'a>(nodes: &'a [Node], by: &EnterBy, target: &str) -> Result<&'a N
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::RoundTrip;
 
     fn node(name: &str) -> Node {
         let address = std::net::Ipv4Addr::LOCALHOST;
         Node { name: name.into(), address, takes_pods: true, pid: None }
+    }
+
+    #[test]
+    fn one_boot_id_is_one_clock_and_two_are_bounded_by_both_round_trips() {
+        let trip = |offset_ns, plus_minus_ns| RoundTrip { at_ns: 0, offset_ns, plus_minus_ns };
+        let sample = ClockSample {
+            uid: "u".into(),
+            boot_id: Some("b".into()),
+            first: trip(5_000_000, 1_000_000),
+            latest: trip(9_000_000, 2_000_000),
+        };
+        let same = relate(Some("b"), &sample);
+        assert!(same.same_clock && same.plus_minus_ms == Some(0.0));
+        let other = relate(Some("c"), &sample);
+        assert_eq!((other.offset_ms, other.plus_minus_ms), (Some(7.5), Some(3.5)));
+        assert!(!relate(None, &ClockSample { boot_id: None, ..sample }).same_clock);
     }
 
     #[test]

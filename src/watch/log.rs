@@ -79,7 +79,8 @@ impl Log {
         let mut lines = stream.lines();
         let mut exiting = false;
         while let Some(line) = lines.try_next().await.map_err(|e| e.to_string())? {
-            let line = LogLine::parse(&line).map_err(|e| format!("not the probe's: {line}: {e}"))?;
+            let line =
+                LogLine::parse(&line).map_err(|e| format!("not the probe's: {line}: {e}"))?;
             exiting = matches!(line.event, LogEvent::Exiting { .. });
             if let LogEvent::Started { version } = &line.event {
                 let started = Arc::new(Started {
@@ -89,7 +90,7 @@ impl Log {
                 });
                 publish.send_modify(|view| view.started = Some(started));
             }
-            for observation in observe(&self.uid, line) {
+            if let Some(observation) = observe(&self.uid, line) {
                 let _ = sink.send(observation);
             }
         }

@@ -9,9 +9,10 @@ mod pods;
 mod slices;
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
+use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -52,7 +53,7 @@ impl<V> Drop for Watching<V> {
 /// present state can tell a list from a watch event by nothing but the calls.
 trait Subject: Send + 'static {
     /// The kind of object.
-    type Object: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static;
+    type Object: Resource + Clone + DeserializeOwned + Debug + Send + 'static;
     /// The state that it keeps.
     type View: Clone + Default + Send + Sync + 'static;
     /// Which watch this is, in observations.
@@ -74,9 +75,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Starts the list-and-watch loop of a subject.
-fn start<S: Subject>(api: Api<S::Object>, selector: String, subject: S, sink: Sink) -> Watching<S::View>
+fn start<S: Subject>(
+    api: Api<S::Object>,
+    selector: String,
+    subject: S,
+    sink: Sink,
+) -> Watching<S::View>
 where
-    <S::Object as kube::Resource>::DynamicType: Default,
+    <S::Object as Resource>::DynamicType: Default,
 {
     let (publish, view) = watch::channel(S::View::default());
     let task = tokio::spawn(Loop { api, selector, subject, sink, publish }.run()).abort_handle();
@@ -105,15 +111,18 @@ impl<S: Subject> Loop<S> {
         let mut lost: Option<(Stamp, String)> = None;
         let mut pause = Duration::ZERO;
         loop {
-            match self.connect(&mut version, &mut lost).await {
-                Over::Closed(reason) => {
-                    lost.get_or_insert((Stamp::now(), reason));
-                    pause = Duration::ZERO;
-                }
+            let began = Instant::now();
+            let reason = match self.connect(&mut version, &mut lost).await {
+                Over::Closed(reason) => reason,
                 Over::Broken(reason) => {
-                    lost.get_or_insert((Stamp::now(), reason));
                     version = None;
+                    reason
                 }
+            };
+            lost.get_or_insert((Stamp::now(), reason));
+            // One that has stood for a while is taken up at once, one that falls at once is not.
+            if began.elapsed() > LONGEST_PAUSE {
+                pause = Duration::ZERO;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
@@ -211,5 +220,125 @@ impl<S: Subject> Loop<S> {
         for event in events {
             let _ = self.sink.send(Observation::at_most(at.clone(), S::SOURCE, event));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
+    use tokio::sync::mpsc;
+
+    fn pod(name: &str, version: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "uid": format!("uid-{name}"), "resourceVersion": version},
+        })
+    }
+
+    fn list(version: &str, items: Vec<Value>) -> String {
+        let metadata = json!({"resourceVersion": version});
+        json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items})
+            .to_string()
+    }
+
+    fn event(kind: &str, object: Value) -> String {
+        format!("{}\n", json!({"type": kind, "object": object}))
+    }
+
+    /// An API server that gives these answers, one a request, and then none; and what it was asked.
+    fn api(
+        answers: Vec<String>,
+    ) -> (Api<k8s_openapi::api::core::v1::Pod>, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let version = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+            let asked = if query.contains("watch=true") {
+                format!("watch from {}", version.unwrap_or("?"))
+            } else {
+                "list".to_owned()
+            };
+            log.lock().expect("no panic while held").push(asked);
+            let answer = answers.lock().expect("no panic while held").pop_front();
+            async move {
+                match answer {
+                    Some(text) => Response::builder().body(Body::from(text.into_bytes())),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        (Api::namespaced(kube::Client::new(service, "ns"), "ns"), asked)
+    }
+
+    async fn until_asked(asked: &Mutex<Vec<String>>, count: usize) -> Vec<String> {
+        let enough = async {
+            while asked.lock().expect("no panic while held").len() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), enough).await.expect("asked in time");
+        asked.lock().expect("no panic while held").clone()
+    }
+
+    fn told(seen: &mut mpsc::UnboundedReceiver<crate::observation::Seen>) -> Vec<String> {
+        let mut told = Vec::new();
+        while let Ok(observation) = seen.try_recv() {
+            told.push(match observation.event {
+                Event::PodSeen { pod, .. } => format!("seen {pod}"),
+                Event::PodGone { pod, .. } => format!("gone {pod}"),
+                Event::WatchGap { reason, until } => {
+                    assert!(observation.at <= until, "a gap ends after it began");
+                    format!("gap: {reason}")
+                }
+                other => format!("{other:?}"),
+            });
+        }
+        told
+    }
+
+    #[tokio::test]
+    async fn a_version_that_is_too_old_leads_to_a_new_list_and_a_recorded_gap() {
+        let expired = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
+            "message": "too old resource version", "reason": "Expired",
+        });
+        let (api, asked) = api(vec![
+            list("5", vec![pod("a", "4")]),
+            event("ADDED", pod("b", "6")) + &event("ERROR", expired),
+            list("9", vec![pod("b", "6"), pod("c", "8")]),
+        ]);
+        let (sink, mut seen) = mpsc::unbounded_channel();
+        let mut watching = Watching::pods(api, "app=x".into(), sink);
+        let delivered = watching.until(|view| view.delivered);
+        tokio::time::timeout(Duration::from_secs(10), delivered).await.expect("an event");
+        assert_eq!(until_asked(&asked, 4).await, ["list", "watch from 5", "list", "watch from 9"]);
+        // The gap is told once the new watch stands, which this server never lets it.
+        assert_eq!(told(&mut seen), ["seen a", "seen b", "seen c", "gone a"]);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_the_server_closes_is_taken_up_where_it_was() {
+        let (api, asked) = api(vec![
+            list("5", vec![]),
+            event("ADDED", pod("a", "7")),
+            event("DELETED", pod("a", "8")),
+        ]);
+        let (sink, mut seen) = mpsc::unbounded_channel();
+        let watching = Watching::pods(api, "app=x".into(), sink);
+        let asked = until_asked(&asked, 4).await;
+        assert_eq!(asked, ["list", "watch from 5", "watch from 7", "watch from 8"]);
+        assert_eq!(
+            told(&mut seen),
+            ["seen a", "gap: the server closed the stream", "gone a"],
+            "the gap stands before what came after it",
+        );
+        drop(watching);
     }
 }

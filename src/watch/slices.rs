@@ -41,7 +41,11 @@ impl SlicesView {
     }
 
     /// Applies a change to one slice, keeping account of when the ready endpoints changed.
-    fn change(&mut self, slice: String, now: Option<BTreeMap<String, EndpointState>>) -> Vec<Event<Stamp>> {
+    fn change(
+        &mut self,
+        slice: String,
+        now: Option<BTreeMap<String, EndpointState>>,
+    ) -> Vec<Event<Stamp>> {
         let ready = self.ready().into_iter().map(str::to_owned).collect::<Vec<_>>();
         let events = replace(
             self.slices.entry(slice.clone()).or_default(),
@@ -194,6 +198,9 @@ mod tests {
         let (mut subject, mut view) = (Slices, SlicesView::default());
         let events = subject.present(slice("s", json!([endpoint("a", json!({}))])), &mut view);
         let told = &events[0];
-        assert!(matches!(told, Event::Endpoint { ready: true, serving: true, terminating: false, .. }));
+        assert!(matches!(
+            told,
+            Event::Endpoint { ready: true, serving: true, terminating: false, .. }
+        ));
     }
 }

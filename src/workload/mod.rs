@@ -67,9 +67,7 @@ impl Workload {
     }
 
     fn pod(&self, scenario: &Scenario) -> Value {
-        let field = |name: &str, path: &str| {
-            json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
-        };
+        let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
         json!({
             "terminationGracePeriodSeconds": scenario.grace_period.as_secs(),
             "automountServiceAccountToken": false,
