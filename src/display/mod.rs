@@ -29,11 +29,11 @@ pub enum Style {
 
 impl Style {
     /// The style that the flags and stderr ask for.
-    pub fn choose(quiet: bool, verbose: u8) -> Self {
+    pub fn choose(quiet: bool, verbose: bool) -> Self {
         match (quiet, verbose) {
             (true, _) => Self::Quiet,
-            (false, 0) if std::io::stderr().is_terminal() => Self::Bars,
-            (false, verbose) => Self::Lines { every: verbose > 0 },
+            (false, false) if std::io::stderr().is_terminal() => Self::Bars,
+            (false, every) => Self::Lines { every },
         }
     }
 }
