@@ -111,3 +111,55 @@ fn major(format: &str) -> Option<u32> {
     let (_, version) = format.split_once('/')?;
     version.split('.').next()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn read(text: &str) -> Result<serde_json::Value, ReadError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trial-001.json");
+        fs::write(&path, text).unwrap();
+        read_json(&path, "drainwatch.trial/2")
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("arm/trial-001.json");
+        write_atomic(&path, b"old").unwrap();
+        write_atomic(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_can_not_be_written_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("arm"), "a file where a folder is to be").unwrap();
+        let path = dir.path().join("arm/trial-001.json");
+        let error = write_atomic(&path, b"").unwrap_err();
+        assert!(error.to_string().contains("arm/trial-001.json: can't be written"), "{error}");
+    }
+
+    #[rstest]
+    #[case::this("drainwatch.trial/2")]
+    #[case::older("drainwatch.trial/1")]
+    #[case::minor("drainwatch.trial/2.7")]
+    fn versions_that_are_read(#[case] format: &str) {
+        assert!(read(&format!(r#"{{"format": "{format}", "new": 1}}"#)).is_ok());
+    }
+
+    #[rstest]
+    #[case::newer(r#"{"format": "drainwatch.trial/3"}"#, "was written by a newer drainwatch")]
+    #[case::other(r#"{"format": "drainwatch.run/1"}"#, "is no drainwatch.trial record")]
+    #[case::no_version(r#"{"format": "drainwatch.trial"}"#, "is no drainwatch.trial record")]
+    #[case::no_format("{}", "missing field `format`")]
+    #[case::cut_off(r#"{"format": "drainwatch.tr"#, "is no record: EOF")]
+    fn versions_and_files_that_are_refused(#[case] text: &str, #[case] why: &str) {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        assert!(error.contains("trial-001.json: "), "{error}");
+    }
+}

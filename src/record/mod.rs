@@ -167,6 +167,16 @@ pub enum Protocol {
     Udp,
 }
 
+impl Protocol {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        }
+    }
+}
+
 /// What became of a flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowRecord {
@@ -231,6 +241,38 @@ pub enum Fate {
     NotMeasured,
 }
 
+impl Fate {
+    /// Every fate, in the order in which tables list them.
+    pub const ALL: [Self; 10] = [
+        Self::Drained,
+        Self::Closed,
+        Self::Reset,
+        Self::Rehomed,
+        Self::Refused,
+        Self::Unreachable,
+        Self::Silent,
+        Self::Survived,
+        Self::Severed,
+        Self::NotMeasured,
+    ];
+
+    /// As in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Drained => "drained",
+            Self::Closed => "closed",
+            Self::Reset => "reset",
+            Self::Rehomed => "rehomed",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Silent => "silent",
+            Self::Survived => "survived",
+            Self::Severed => "severed",
+            Self::NotMeasured => "not-measured",
+        }
+    }
+}
+
 /// Why a flow ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
@@ -293,4 +335,49 @@ pub struct Findings {
     pub unused_drain_ms: Option<f64>,
     /// SIGTERM to the container's exit as seen by the probe: the app's own shutdown time.
     pub app_shutdown_ms: Option<f64>,
+}
+
+impl Findings {
+    /// Each figure by its name in the record, in its order; a code is a figure too.
+    pub fn figures(&self) -> [(&'static str, Option<f64>); 18] {
+        [
+            ("sigterm_ms", self.sigterm_ms),
+            ("endpoint_not_ready_ms", self.endpoint_not_ready_ms),
+            ("endpoint_not_serving_ms", self.endpoint_not_serving_ms),
+            ("endpoint_removed_ms", self.endpoint_removed_ms),
+            ("rules_removed_ms", self.rules_removed_ms),
+            ("last_tcp_end_ms", self.last_tcp_end_ms),
+            ("first_rehomed_ms", self.first_rehomed_ms),
+            ("last_rehomed_ms", self.last_rehomed_ms),
+            ("first_refused_ms", self.first_refused_ms),
+            ("replacement_ready_ms", self.replacement_ready_ms),
+            ("container_exit_ms", self.container_exit_ms),
+            ("container_exit_code", self.container_exit_code.map(f64::from)),
+            ("sigkill_after_grace_ms", self.sigkill_after_grace_ms),
+            ("dead_endpoint_window_ms", self.dead_endpoint_window_ms),
+            ("dead_ready_window_ms", self.dead_ready_window_ms),
+            ("dead_rule_window_ms", self.dead_rule_window_ms),
+            ("unused_drain_ms", self.unused_drain_ms),
+            ("app_shutdown_ms", self.app_shutdown_ms),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_named_and_ordered_as_in_the_record() {
+        let json = serde_json::to_string(&Findings::default()).unwrap();
+        let names = Findings::default().figures().map(|(name, _)| format!("\"{name}\":null"));
+        assert_eq!(json, format!("{{{}}}", names.join(",")));
+    }
+
+    #[test]
+    fn fates_are_named_as_in_the_record() {
+        for fate in Fate::ALL {
+            assert_eq!(serde_json::to_value(fate).unwrap(), fate.name());
+        }
+    }
 }

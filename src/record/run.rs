@@ -231,3 +231,91 @@ impl Trial {
         io::read_json(path, TRIAL_FORMAT)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stories;
+
+    fn ids(folder: &RunFolder) -> Vec<&str> {
+        folder.trials.iter().map(|trial| trial.id.as_str()).collect()
+    }
+
+    #[test]
+    fn a_trial_survives_its_file_and_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let trial = stories::scale(1);
+        trial.write(dir.path()).unwrap();
+        let folder = load_run_dir(dir.path()).unwrap();
+        assert_eq!(folder.trials, [trial]);
+        assert_eq!(folder.run, None);
+    }
+
+    #[test]
+    fn the_layout_of_a_trial() {
+        let dir = tempfile::tempdir().unwrap();
+        let trial = stories::aborted("drain-delete", 2);
+        trial.write(dir.path()).unwrap();
+        let path = dir.path().join("drain-delete/trial-002.aborted.json");
+        insta::assert_snapshot!(fs::read_to_string(path).unwrap());
+    }
+
+    #[test]
+    fn trials_come_in_the_runs_order_and_other_files_are_not_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let trials = [
+            stories::exit(2),
+            stories::exit(1),
+            stories::drain(1),
+            stories::aborted("drain-delete", 1),
+            stories::scale(1),
+        ];
+        for trial in &trials {
+            trial.write(dir.path()).unwrap();
+        }
+        let plan = Plan { matrix: "m".into(), arms: vec![], overrides: vec![], only: vec![] };
+        let mut run = Run::new(trials[0].tool.clone(), plan, "2026-11-30T12:00:00Z".into());
+        run.arms = ["exit-delete", "drain-delete"].map(ArmState::pending).into();
+        run.write(dir.path()).unwrap();
+        for other in ["exit-delete/.drainwatch-x.tmp", "exit-delete/trial-1.json", "notes.txt"] {
+            fs::write(dir.path().join(other), "{").unwrap();
+        }
+        let folder = load_run_dir(dir.path()).unwrap();
+        assert_eq!(folder.run, Some(run));
+        assert_eq!(
+            ids(&folder),
+            [
+                "exit-delete/001",
+                "exit-delete/002",
+                "drain-delete/001",
+                "drain-delete/001",
+                "drain-scale/001"
+            ]
+        );
+        assert_eq!(folder.trials[2].outcome, Outcome::Aborted);
+    }
+
+    #[test]
+    fn each_unreadable_record_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let trial = stories::exit(1);
+        trial.write(dir.path()).unwrap();
+        let arm = dir.path().join("exit-delete");
+        fs::copy(arm.join("trial-001.json"), arm.join("trial-007.json")).unwrap();
+        fs::write(arm.join("trial-003.json"), "{").unwrap();
+        let error = load_run_dir(dir.path()).unwrap_err().to_string();
+        let lines: Vec<_> = error.lines().collect();
+        assert!(lines[0].contains("trial-003.json: is no record"), "{error}");
+        let misplaced = "trial-007.json: holds exit-delete/001 (measured), which belongs at \
+                         exit-delete/trial-001.json";
+        assert!(lines[1].contains(misplaced), "{error}");
+    }
+
+    #[test]
+    fn a_folder_without_records_is_no_run() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(load_run_dir(dir.path()), Err(LoadError::NoRecords { .. })));
+        let none = dir.path().join("none");
+        assert!(matches!(load_run_dir(&none), Err(LoadError::Folder { .. })));
+    }
+}

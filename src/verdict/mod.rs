@@ -4,11 +4,24 @@
 //! warnings. Pure and total: no clock, no file, no order of arrival, and no observation that makes
 //! it fail.
 
-use std::collections::BTreeMap;
+mod cause;
+mod disagreements;
+mod fate;
+mod findings;
+mod warnings;
+mod world;
+
+use std::collections::{BTreeMap, HashMap};
 
 use crate::config::Scenario;
 use crate::observation::Observation;
 use crate::record::{FindingBound, Findings, FlowRecord, Outcome, Target, Trial};
+use crate::timeline;
+
+pub use disagreements::disagreements;
+use fate::{Frame, Story};
+use findings::Judged;
+use world::World;
 
 /// What one trial's observations say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,15 +36,54 @@ pub struct Verdict {
     pub warnings: Vec<String>,
 }
 
-/// Judges one trial.
+/// Judges one trial. The target is the pod that was terminated; without it nothing is found of
+/// endpoints or the app.
 pub fn judge(
     observations: &[Observation],
     config: &Scenario,
     target: Option<&Target>,
     outcome: Outcome,
 ) -> Verdict {
-    let _ = (observations, config, target, outcome);
-    todo!()
+    let mut sorted: Vec<&Observation> = observations.iter().collect();
+    sorted.sort_by(|a, b| timeline::compare(a, b));
+    let world = World::read(&sorted, target);
+    let frame = Frame {
+        silent_after: config.flows.silent_after,
+        outcome,
+        ended: world.ended.map(|(end, _)| end.at),
+    };
+    let flows: Vec<Judged> = stories(&sorted)
+        .into_iter()
+        .map(|story| {
+            let ending = story.ending(frame);
+            (story, ending)
+        })
+        .collect();
+    let (findings, finding_bounds) = findings::findings(&world, &flows, config);
+    let warnings = warnings::warnings(&world, &flows, config, target, outcome);
+    let flows = flows
+        .iter()
+        .map(|(story, ending)| {
+            let mut record = story.record(ending);
+            record.cause = cause::cause(story, ending, &world, config.sigterm);
+            record
+        })
+        .collect();
+    Verdict { flows, findings, finding_bounds, warnings }
+}
+
+/// Each flow's events, by flow.
+fn stories<'a>(sorted: &[&'a Observation]) -> Vec<Story<'a>> {
+    let mut by_flow = HashMap::<&str, Vec<&Observation>>::new();
+    for &observation in sorted {
+        if let Some(flow) = observation.event.flow() {
+            by_flow.entry(flow).or_default().push(observation);
+        }
+    }
+    let mut stories: Vec<_> =
+        by_flow.into_iter().map(|(id, events)| Story::new(id, events)).collect();
+    stories.sort_by(|a, b| fate::natural(a.id, b.id));
+    stories
 }
 
 /// Judges a recorded trial anew from its observations; what its runner had to say is kept.
@@ -43,9 +95,5 @@ pub fn rejudge(trial: &mut Trial) {
     trial.warnings = verdict.warnings;
 }
 
-/// Where the fates of an arm's measured trials differ, between its repeats or between the flows
-/// of one trial: a line each, to stand above the statistics.
-pub fn disagreements(trials: &[Trial]) -> Vec<String> {
-    let _ = trials;
-    todo!()
-}
+#[cfg(test)]
+mod tests;
