@@ -1,7 +1,40 @@
-//! The binaries that a local cluster is made of, by version: where they are and how to get them.
+//! The binaries that a local cluster is made of, by Kubernetes version: where they are, and how to
+//! get them.
+//!
+//! Sources, in this order: a folder that the user names (`DRAINWATCH_COMPONENTS`), the cache, the
+//! official release binaries, the Go modules. [`locate`] reads the first two and changes nothing;
+//! [`plan()`], [`setup()`] and [`ensure`] use the others to fill the cache. Tells what it does as
+//! [`SetupEvent`]s and writes nothing for people. Knows nothing of nodes and clusters.
+
+mod apt;
+mod cache;
+mod download;
+mod gobuild;
+mod host;
+mod plan;
+mod process;
+mod setup;
+mod verify;
+mod versions;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cache::{Cache, State};
+use host::Search;
+
+use super::super::ClusterError;
+
+pub use download::MIRROR_VARIABLE;
+pub use host::{SEARCH_VARIABLE, TOOLS};
+pub use plan::{Plan, plan};
+pub use process::Stop;
+pub use setup::{SetupEvent, ensure, setup};
+pub use versions::{DEFAULT_KUBERNETES, Item, Part, Release};
+
+/// Names a flat folder that holds all components: used as it is, instead of the cache.
+pub const FOLDER_VARIABLE: &str = "DRAINWATCH_COMPONENTS";
 
 /// The components of one Kubernetes version, all present.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -17,6 +50,132 @@ pub struct Components {
     /// The host's runc.
     pub runc: PathBuf,
     /// What each is: `kubernetes` → `v1.34.0`, `containerd` → `v2.1.5`, and where from
-    /// (`kubernetes source` → `built from Go modules`).
+    /// (`kubernetes source` → `built from Go modules with go1.26.8`); the host's tools in their
+    /// own words (`iptables` → `iptables v1.8.9 (nf_tables)`).
     pub versions: BTreeMap<String, String>,
+}
+
+/// Finds all components of a Kubernetes version, without changing anything.
+///
+/// # Errors
+/// [`ClusterError::Missing`] with all that is lacking at once and the command that gets it; for a
+/// version that is not supported; and for a folder of the user's that does not hold this version.
+pub fn locate(kubernetes: &str) -> Result<Components, ClusterError> {
+    let release = Release::parse(kubernetes)?;
+    let search = Search::of_environment();
+    let mut lacking = Vec::new();
+    let mut versions = BTreeMap::new();
+
+    let mut folders: BTreeMap<Part, PathBuf> = BTreeMap::new();
+    if let Some(folder) = user_folder() {
+        versions = folder_versions(&folder, release)?;
+        folders.extend(Part::ALL.map(|part| (part, folder.clone())));
+    } else {
+        let cache = Cache::of_user()?;
+        for item in release.items() {
+            match cache.state(&item)? {
+                State::Ready(manifest) => {
+                    let name = item.part.name();
+                    versions.insert(name.into(), item.version.clone());
+                    versions.insert(format!("{name} source"), manifest.origin.source);
+                }
+                State::Absent => lacking.push(item.to_string()),
+                State::Damaged(why) => lacking.push(format!("{item} (damaged: {why})")),
+            }
+            folders.insert(item.part, cache.folder(&item)?);
+        }
+    }
+    let tools: Vec<&str> = search.missing_tools().into_iter().map(|(tool, _)| tool).collect();
+    if !tools.is_empty() {
+        lacking.push(format!("the host's {}", tools.join(", ")));
+    }
+    let runc = search.find("runc");
+    let (true, Some(runc)) = (lacking.is_empty(), runc) else {
+        return Err(ClusterError::Missing {
+            what: format!(
+                "a local cluster of Kubernetes v{release} needs what is not here: {}",
+                lacking.join("; ")
+            ),
+            remedy: format!(
+                "`drainwatch setup --kubernetes {release}` gets it (as does `drainwatch apply \
+                 --setup`)."
+            ),
+        });
+    };
+    for (tool, argument) in [
+        ("runc", "--version"),
+        ("iptables", "--version"),
+        ("nft", "--version"),
+        ("conntrack", "--version"),
+        ("ip", "-V"),
+    ] {
+        if let Some(path) = search.find(tool) {
+            versions.insert(tool.into(), verify::tool_version(&path, argument));
+        }
+    }
+    let folder = |part| folders.get(&part).cloned().unwrap_or_default();
+    Ok(Components {
+        kubernetes: folder(Part::Kubernetes),
+        etcd: folder(Part::Etcd),
+        containerd: folder(Part::Containerd),
+        cni: folder(Part::Cni),
+        runc,
+        versions,
+    })
+}
+
+/// The folder that [`FOLDER_VARIABLE`] names.
+fn user_folder() -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os(FOLDER_VARIABLE).filter(|name| !name.is_empty())?);
+    // Nodes run with other working folders.
+    Some(std::path::absolute(&folder).unwrap_or(folder))
+}
+
+/// What the components in a folder of the user's are. Only Kubernetes must be of one version: the
+/// rest is the user's choice, and recorded.
+fn folder_versions(
+    folder: &Path,
+    release: Release,
+) -> Result<BTreeMap<String, String>, ClusterError> {
+    let wrong = |what: String| ClusterError::Missing {
+        what: format!("{FOLDER_VARIABLE}={}: {what}", folder.display()),
+        remedy: format!(
+            "Put all components of Kubernetes v{release} there, or unset {FOLDER_VARIABLE} and \
+             run `drainwatch setup --kubernetes {release}`."
+        ),
+    };
+    for part in Part::ALL {
+        if let Some(binary) = verify::lacking(part, folder) {
+            return Err(wrong(format!("it has no executable {binary}")));
+        }
+    }
+    let mut versions = BTreeMap::new();
+    for (part, binary) in [
+        (Part::Kubernetes, "kube-apiserver"),
+        (Part::Etcd, "etcd"),
+        (Part::Containerd, "containerd"),
+        (Part::Cni, "ptp"),
+    ] {
+        let version = verify::version(&folder.join(binary)).map_err(&wrong)?;
+        let version = version.unwrap_or_else(|| "unknown".into());
+        if part == Part::Kubernetes && version != format!("v{release}") {
+            return Err(wrong(format!("its kube-apiserver is {version}, not v{release}")));
+        }
+        versions.insert(part.name().into(), version);
+        versions.insert(format!("{} source", part.name()), format!("folder {}", folder.display()));
+    }
+    Ok(versions)
+}
+
+fn io_error(what: &str, path: &Path, source: io::Error) -> ClusterError {
+    ClusterError::Io { what: format!("{what} {}", path.display()), source }
+}
+
+/// The error of a setup that was told to end.
+fn stopped() -> ClusterError {
+    ClusterError::Component {
+        component: "setup".into(),
+        reason: "ended by the user".into(),
+        logs: None,
+    }
 }
