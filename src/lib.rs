@@ -21,3 +21,11 @@ pub mod trigger;
 pub mod verdict;
 pub mod watch;
 pub mod workload;
+
+// The stories that tests tell of trials serve the tests beside the code and those of whole
+// commands: they name this crate as its users do.
+#[cfg(test)]
+extern crate self as drainwatch;
+#[cfg(test)]
+#[path = "../tests/stories/mod.rs"]
+mod stories;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use crate::config::Arm;
-use crate::config::{self, Errors, Matrix, Scenario, Sigterm};
+use crate::config::{self, Errors, Matrix, Sigterm};
 
 /// To bring a cluster up, as measured with local clusters.
 const CLUSTER: Duration = Duration::from_secs(6);
@@ -72,17 +72,18 @@ impl Arm {
     /// About how long one of its trials takes.
     pub fn expected_trial(&self) -> Duration {
         let config = &self.config;
-        SET_UP + config.settle + story(config) + config.observe_after + CLEAN_UP
+        SET_UP + config.settle + self.expected_story() + config.observe_after + CLEAN_UP
     }
-}
 
-/// From the trigger until the container is gone and every flow's story has ended.
-fn story(config: &Scenario) -> Duration {
-    const SECOND: Duration = Duration::from_secs(1);
-    match (config.sigterm, config.drain_window) {
-        (Sigterm::Exit, _) => SECOND * 4,
-        (Sigterm::Drain, Some(window)) => window + SECOND,
-        (Sigterm::Drain | Sigterm::Ignore, _) => config.grace_period + SECOND,
+    /// About how long it is from the trigger until the container is gone and every flow's story
+    /// has ended.
+    pub fn expected_story(&self) -> Duration {
+        const SECOND: Duration = Duration::from_secs(1);
+        match (self.config.sigterm, self.config.drain_window) {
+            (Sigterm::Exit, _) => SECOND * 4,
+            (Sigterm::Drain, Some(window)) => window + SECOND,
+            (Sigterm::Drain | Sigterm::Ignore, _) => self.config.grace_period + SECOND,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::{Exit, setup};
 use crate::cli::ApplyArgs;
 use crate::cluster::Provider;
-use crate::cluster::local::Local;
+use crate::cluster::local::LocalProvider;
 use crate::config::ProviderKind;
 use crate::display::{self, Style};
 use crate::plan::Plan;
@@ -32,8 +32,11 @@ fn apply(args: &ApplyArgs) -> Exit {
         Err(text) => return fail(Exit::Usage, &text),
     };
     if args.setup {
-        let versions = plan.arms.iter().map(|arm| arm.cluster.kubernetes.clone());
-        if let Err(exit) = setup::ensure(versions.collect(), args.quiet) {
+        let mut versions: Vec<_> =
+            plan.arms.iter().map(|arm| arm.cluster.kubernetes.clone()).collect();
+        versions.sort();
+        versions.dedup();
+        if let Err(exit) = setup::make_ready(versions) {
             return exit;
         }
     }
@@ -117,7 +120,7 @@ fn provider(plan: &Plan, quiet: bool) -> Result<Box<dyn Provider>, String> {
     if !quiet && plan.arms.iter().any(|arm| arm.cluster.provider == ProviderKind::Auto) {
         eprintln!("provider auto: local (kind is not supported yet)");
     }
-    Ok(Box::new(Local::default()))
+    Ok(Box::new(LocalProvider::default()))
 }
 
 /// Makes the run's folder: it must be empty or not there yet.
