@@ -196,10 +196,12 @@ pub(super) fn likely<'a>(
         let shorter = word.len().min(candidate.len());
         // `grace` for `grace_period`, `failed` for `fail`.
         let prefix = shorter >= 3 && (candidate.starts_with(&word) || word.starts_with(&candidate));
-        match strsim::osa_distance(&word, &candidate) {
-            distance if distance <= allowed => Some(distance),
-            _ => prefix.then_some(allowed + 1),
-        }
+        let distance = match word.len().abs_diff(candidate.len()) {
+            // The distance is at least this, so there is no need to count (bytes are letters here).
+            least if least > allowed && word.is_ascii() && candidate.is_ascii() => least,
+            _ => strsim::osa_distance(&word, &candidate),
+        };
+        if distance <= allowed { Some(distance) } else { prefix.then_some(allowed + 1) }
     };
     candidates
         .into_iter()

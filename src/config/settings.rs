@@ -125,6 +125,10 @@ fn syntax_problem(place: Place, message: &str) -> Problem {
             ),
         };
     }
+    let message = match message {
+        m if m.contains("recurs") => "tables or arrays are nested too deeply",
+        other => other,
+    };
     Problem::at(place, message)
 }
 
