@@ -98,8 +98,9 @@ fn row(arm: &Arm) -> [String; 8] {
     ]
 }
 
-/// What all arms share in one line; where they differ, a line for each variant and its arms.
+/// What all arms share, in one line; where they differ, each variant above its arms.
 fn facts(name: &str, arms: &[Arm], fact: impl Fn(&Arm) -> String) -> String {
+    const NAMED: usize = 4;
     let mut variants: Vec<(String, Vec<&str>)> = Vec::new();
     for arm in arms {
         let fact = fact(arm);
@@ -111,11 +112,15 @@ fn facts(name: &str, arms: &[Arm], fact: impl Fn(&Arm) -> String) -> String {
     let mut text = String::new();
     for (index, (fact, of)) in variants.iter().enumerate() {
         let name = if index == 0 { name } else { "" };
-        text.push_str(&format!("{name:9}{fact}"));
+        text.push_str(&format!("{name:9}{fact}\n"));
         if variants.len() > 1 {
-            text.push_str(&format!(": {}", of.join(", ")));
+            let named: Vec<String> =
+                of.iter().take(NAMED).map(|arm| format!("{:11}in {arm}\n", "")).collect();
+            text.push_str(&named.concat());
+            if of.len() > NAMED {
+                text.push_str(&format!("{:11}and {} more\n", "", of.len() - NAMED));
+            }
         }
-        text.push('\n');
     }
     text
 }

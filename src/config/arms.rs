@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::axes::Axis;
 use super::errors::{Problem, Problems, quote};
-use super::matrix::{self, Axis, Parts, ScenarioPart};
+use super::matrix::{self, Parts, ScenarioPart};
 use super::overrides;
 use super::resolve::resolve;
 use super::scenario::{ClusterSpec, Scenario};
@@ -91,7 +92,7 @@ pub(super) fn load(
     let arms: Vec<Arm> = drafts
         .iter()
         .filter(picked)
-        .filter(|draft| parts.whole && draft.scenario.whole)
+        .filter(|_| parts.whole)
         .filter_map(|draft| draft.resolve(&parts, &flags, problems))
         .collect();
     Some(Matrix {
@@ -175,7 +176,9 @@ impl Draft<'_> {
         settings.extend(self.axes.iter().map(|(axis, value)| (axis.key.clone(), (*value).clone())));
         settings.extend(flags.clone());
         let before = problems.count();
-        let resolved = resolve(&settings, self.scenario.lacks_sigterm.clone(), problems);
+        let ScenarioPart { lacks_sigterm, whole, .. } = self.scenario;
+        let (lacks_sigterm, whole) = (lacks_sigterm.clone(), *whole);
+        let resolved = resolve(&settings, lacks_sigterm, whole, problems);
         for problem in problems.since(before) {
             // Of a scenario's own contradiction the place says enough.
             let own = problem.place.as_ref().is_some_and(|p| p.source == self.scenario.source);

@@ -79,30 +79,38 @@ impl fmt::Display for Problem {
 /// All that is wrong in the files and flags of one command, ready to be printed: each with its
 /// place, the line it stands in and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Errors(Vec<Problem>);
+pub struct Errors {
+    problems: Vec<Problem>,
+    /// How many more there were than anybody would read.
+    untold: usize,
+}
+
+/// More problems than this in one go are no slips but another kind of file.
+const MOST: usize = 200;
 
 impl Errors {
     /// How many there are; at least 1.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.problems.len() + self.untold
     }
 
     #[cfg(test)]
     pub(super) fn problems(&self) -> &[Problem] {
-        &self.0
+        &self.problems
     }
 }
 
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
+        for (index, problem) in self.problems.iter().enumerate() {
             let gap = if index == 0 { "" } else { "\n\n" };
             write!(f, "{gap}{problem}")?;
         }
-        match self.0.len() {
-            1 => Ok(()),
-            n => write!(f, "\n\n{n} errors"),
+        match (self.len(), self.untold) {
+            (1, _) => Ok(()),
+            (n, 0) => write!(f, "\n\n{n} errors"),
+            (n, untold) => write!(f, "\n\n{n} errors, of which the last {untold} are left out"),
         }
     }
 }
@@ -158,7 +166,11 @@ impl Problems {
         }
         match value {
             Some(value) if once.is_empty() => Ok(value),
-            _ => Err(Errors(once)),
+            _ => {
+                let untold = once.len().saturating_sub(MOST);
+                once.truncate(MOST);
+                Err(Errors { problems: once, untold })
+            }
         }
     }
 }
@@ -174,16 +186,22 @@ pub(super) fn likely<'a>(
     }
     let plain = |text: &str| text.to_lowercase().replace(['-', ' '], "_");
     let word = plain(word);
-    let allowed = (word.chars().count() / 3).clamp(1, 3);
+    // Of two letters, one wrong leaves nothing to go by.
+    let allowed = match word.chars().count() {
+        0..=2 => 0,
+        length => (length / 3).min(3),
+    };
     let distance = |candidate: &str| {
         let candidate = plain(candidate);
         let shorter = word.len().min(candidate.len());
         // `grace` for `grace_period`, `failed` for `fail`.
         let prefix = shorter >= 3 && (candidate.starts_with(&word) || word.starts_with(&candidate));
-        match strsim::osa_distance(&word, &candidate) {
-            distance if distance <= allowed => Some(distance),
-            _ => prefix.then_some(allowed + 1),
-        }
+        let distance = match word.len().abs_diff(candidate.len()) {
+            // The distance is at least this, so there is no need to count (bytes are letters here).
+            least if least > allowed && word.is_ascii() && candidate.is_ascii() => least,
+            _ => strsim::osa_distance(&word, &candidate),
+        };
+        if distance <= allowed { Some(distance) } else { prefix.then_some(allowed + 1) }
     };
     candidates
         .into_iter()
@@ -215,6 +233,7 @@ mod tests {
     #[case("ingore", Some("ignore"))]
     #[case("exits", Some("exit"))]
     #[case("banana", None)]
+    #[case("xx", None)]
     #[case("", None)]
     fn suggests_the_likely_word(#[case] word: &str, #[case] expected: Option<&str>) {
         assert_eq!(likely(word, ["exit", "drain", "ignore"]), expected);

@@ -3,16 +3,18 @@
 //! Takes a source; gives its parts (scenarios' settings, axes, `[cluster]`) or what is wrong with
 //! them. Reads files; lays nothing over each other ([`super::arms`] does).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::arms::FileKind;
+use super::axes::{Axis, read_axes};
 use super::errors::{Problem, Problems, likely, quote};
-use super::schema::{self, SYSCTLS};
-use super::settings::{self, Document, Layer, Origin, Setting, Settings};
+use super::names::{NAME_HELP, neighbour, scenario_path, stem, unsafe_name};
+use super::schema;
+use super::settings::{self, Document, Layer, Origin, Settings, in_order};
 use super::source::{Place, Source};
 use super::value::a_type;
 
@@ -25,14 +27,8 @@ pub(super) struct ScenarioPart {
     /// Where to say that `sigterm` is missing; `None` if that is not worth telling, since the file
     /// has what is likely meant as one.
     pub lacks_sigterm: Option<Place>,
-    /// Whether all of the file could be read, so that contradictions are its own.
+    /// Whether all of the file could be read.
     pub whole: bool,
-}
-
-/// A key and the values that it takes in turn.
-pub(super) struct Axis {
-    pub key: String,
-    pub values: Vec<Setting>,
 }
 
 /// What stands in a matrix; a scenario's file gives one with itself as the only scenario.
@@ -42,6 +38,7 @@ pub(super) struct Parts {
     pub scenarios: Vec<ScenarioPart>,
     pub axes: Vec<Axis>,
     pub cluster: Settings,
+    /// Whether all of the matrix could be read, so that its arms are those that were meant.
     pub whole: bool,
     /// The key that makes it a matrix.
     pub place: Place,
@@ -64,7 +61,8 @@ pub(super) fn read(file: &Path, source: &Arc<Source>, problems: &mut Problems) -
             Some(Parts {
                 kind: FileKind::Scenario,
                 description: None,
-                whole: scenario.whole,
+                // The scenario's own, and it has no other part.
+                whole: true,
                 scenarios: vec![scenario],
                 axes: Vec::new(),
                 cluster: Settings::new(),
@@ -99,15 +97,6 @@ fn kind(table: &DeTable<'_>) -> Option<FileKind> {
         "description" | "cluster" => None,
         _ => Some(FileKind::Scenario),
     })
-}
-
-type Entry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>);
-
-/// A table's entries as they stand in the file (the parser sorts them by name).
-fn in_order<'t, 'i>(table: &'t DeTable<'i>) -> impl Iterator<Item = Entry<'t, 'i>> {
-    let mut entries: Vec<_> = table.iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
-    entries.into_iter()
 }
 
 fn read_scenario(
@@ -281,145 +270,9 @@ fn read_scenarios<'t>(
             Err(problem) if problem.place.is_some() => of_scenarios.push(problem),
             Err(mut problem) => {
                 problem.place = Some(place);
-                own.push(problem.maybe_help(neighbour(&path)));
+                own.push(problem.maybe_help(neighbour(&path, text)));
             }
         }
     }
     scenarios
-}
-
-/// An axis is one key with an array of its values; tables in between only group keys.
-fn read_axes(
-    table: &DeTable<'_>,
-    prefix: &str,
-    origin: &Origin,
-    axes: &mut Vec<Axis>,
-    problems: &mut Problems,
-) {
-    for (key, value) in in_order(table) {
-        let name = settings::join(prefix, key.get_ref());
-        let place = origin.place(key.span());
-        let groups = schema::TABLES.contains(&name.as_str()) || prefix.starts_with(SYSCTLS);
-        let value_place = origin.place(value.span());
-        match value.get_ref() {
-            DeValue::Table(table) if groups => read_axes(table, &name, origin, axes, problems),
-            _ if schema::TABLES.contains(&name.as_str()) || name == "description" => problems.push(
-                Problem::at(place, format!("`{name}` cannot be an axis"))
-                    .help("an axis is one key of a scenario, such as \"flows.tcp\" or \"cluster.proxy_mode\""),
-            ),
-            _ if schema::find(&name).is_none() => {
-                problems.push(settings::unknown_key(&name, place, Layer::Axis));
-            }
-            _ if axes.iter().any(|axis| axis.key == name) => {
-                problems.push(Problem::at(place, format!("{} is an axis already", quote(&name))));
-            }
-            DeValue::Array(values) if values.is_empty() => problems.push(
-                Problem::at(value_place, format!("the axis {} has no values", quote(&name)))
-                    .help("give it at least one, or take it out"),
-            ),
-            DeValue::Array(values) => {
-                let values = axis_values(&name, values.iter(), origin, problems);
-                axes.push(Axis { key: name, values });
-            }
-            other => problems.push(
-                Problem::at(
-                    value_place,
-                    format!("the axis {} must be an array of values, not {}", quote(&name), a_type(other)),
-                )
-                .help("for example readiness = [\"fail\", \"pass\"]"),
-            ),
-        }
-    }
-}
-
-fn axis_values<'t>(
-    name: &str,
-    values: impl Iterator<Item = &'t Spanned<DeValue<'t>>>,
-    origin: &Origin,
-    problems: &mut Problems,
-) -> Vec<Setting> {
-    let mut settings: Vec<Setting> = Vec::new();
-    for value in values {
-        let place = origin.place(value.span());
-        let mut one = Settings::new();
-        settings::set(name, place.clone(), value, origin, &mut one, problems);
-        let Some(setting) = one.remove(name) else { continue };
-        if setting.value.is_some() && settings.iter().any(|s| s.value == setting.value) {
-            problems.push(
-                Problem::at(
-                    place,
-                    format!("{} is a value of this axis already", quote(&setting.text)),
-                )
-                .help("its arms would be the same"),
-            );
-            continue;
-        }
-        settings.push(setting);
-    }
-    settings
-}
-
-/// The file of an entry of `scenarios`, or why there can be none.
-fn scenario_path(matrix: &Path, entry: &str) -> Result<PathBuf, String> {
-    let folder = matrix.parent().unwrap_or(Path::new(""));
-    if entry.ends_with(".toml") {
-        let path = folder.join(entry);
-        return match unsafe_name(&stem(&path)) {
-            Some(why) => Err(why),
-            None => Ok(path),
-        };
-    }
-    if let Some(why) = unsafe_name(entry) {
-        return Err(why);
-    }
-    let file = format!("{entry}.toml");
-    // The plain parent where there is one: it reads better than matrices/../scenarios.
-    let beside = match folder.components().next_back() {
-        Some(std::path::Component::Normal(_)) => {
-            folder.parent().map_or_else(|| folder.join(".."), Path::to_path_buf)
-        }
-        _ => folder.join(".."),
-    };
-    Ok(beside.join("scenarios").join(file))
-}
-
-/// The scenario beside a missing one that was likely meant.
-fn neighbour(missing: &Path) -> Option<String> {
-    let folder = missing.parent()?;
-    let names: Vec<String> = folder
-        .read_dir()
-        .ok()?
-        .flatten()
-        .filter(|entry| entry.path().extension().is_some_and(|ext| ext == "toml"))
-        .map(|entry| stem(&entry.path()))
-        .collect();
-    let word = likely(&stem(missing), names.iter().map(String::as_str))?;
-    Some(format!("did you mean `{word}`?"))
-}
-
-fn stem(path: &Path) -> String {
-    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-const NAME_HELP: &str =
-    "a file's stem names its arms and their folders: letters, digits, `-`, `_` and `.`";
-
-/// Why a file's stem cannot name an arm and so a folder of results.
-fn unsafe_name(name: &str) -> Option<String> {
-    const LONGEST: usize = 100;
-    // What a run's folder holds besides its arms.
-    let taken = ["environment", "logs"].iter().any(|taken| name.eq_ignore_ascii_case(taken))
-        || [".json", ".csv", ".md", ".html", ".xml"]
-            .iter()
-            .any(|ending| name.to_ascii_lowercase().ends_with(ending));
-    let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || !name.chars().all(safe) || name.starts_with(['.', '-']) {
-        Some(format!("{} is no safe name", quote(name)))
-    } else if name.len() > LONGEST {
-        Some(format!("{} is longer than {LONGEST} characters", quote(name)))
-    } else if taken {
-        Some(format!("{} names something else in a run's folder", quote(name)))
-    } else {
-        None
-    }
 }

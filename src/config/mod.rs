@@ -4,14 +4,16 @@
 //! which nothing is missing or contradictory, or errors with their places. Knows nothing of
 //! clusters, plans or trials.
 //!
-//! The way through: a [`source`] is parsed and walked into [`settings`] (each value checked by
-//! [`value`] against the [`schema`]); [`matrix`] and [`overrides`] lay settings over each other, an
-//! arm at a time; [`resolve`] fills in defaults and looks for contradictions. All add to one list
-//! of problems ([`errors`]), so that a person sees everything at once.
+//! The way through: a `source` is parsed and walked into `settings` (each value checked by
+//! `value` against the `schema`); a `matrix` with its `axes` and the `overrides` lay settings over
+//! each other, an arm at a time (`arms`); `resolve` fills in defaults and looks for contradictions.
+//! All add to one list of problems (`errors`), so that a person sees everything at once.
 
 mod arms;
+mod axes;
 mod errors;
 mod matrix;
+mod names;
 mod overrides;
 mod resolve;
 mod scenario;
@@ -19,6 +21,9 @@ mod schema;
 mod settings;
 mod source;
 mod value;
+
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 

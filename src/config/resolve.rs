@@ -32,14 +32,16 @@ const fn millis(millis: u64) -> Duration {
 }
 
 /// The arm's scenario and cluster; `None` if there is a problem, told now or when a value was
-/// read. `missing` is the place that lacks `sigterm`, if its absence is worth telling.
+/// read. `missing` is the place that lacks `sigterm`, if its absence is worth telling. Where
+/// errors of syntax may have swallowed a key (not `whole`), nothing is concluded from a default.
 pub(super) fn resolve(
     settings: &Settings,
     missing: Option<Place>,
+    whole: bool,
     problems: &mut Problems,
 ) -> Option<(Scenario, ClusterSpec)> {
     let before = problems.count();
-    let mut resolver = Resolver { settings, problems };
+    let mut resolver = Resolver { settings, whole, problems };
     let sigterm: Option<Sigterm> = resolver.sigterm(missing);
     let cluster = resolver.cluster();
     let scenario = resolver.scenario(sigterm, cluster.as_ref().map(|cluster| cluster.nodes));
@@ -51,6 +53,7 @@ pub(super) fn resolve(
 
 struct Resolver<'a> {
     settings: &'a Settings,
+    whole: bool,
     problems: &'a mut Problems,
 }
 
@@ -88,10 +91,7 @@ impl Resolver<'_> {
         })
     }
 
-    fn word<'de, T: Deserialize<'de>>(&self, key: &str, default: T) -> Option<T>
-    where
-        T: Clone,
-    {
+    fn word<'de, T: Deserialize<'de>>(&self, key: &str, default: T) -> Option<T> {
         self.get(key, default, as_word)
     }
 
@@ -162,7 +162,7 @@ impl Resolver<'_> {
         let (key, given) = ("drain_window", self.setting("drain_window").is_some());
         if sigterm? != Sigterm::Drain {
             if given {
-                let message = format!("`drain_window` without sigterm = \"drain\"{}", self.but());
+                let message = format!("`drain_window` needs sigterm = \"drain\"{}", self.but());
                 let help = "take it out: only an app that drains has a drain window";
                 self.blame([key, "sigterm"], At::Key, message, help);
                 return None;
@@ -272,10 +272,10 @@ impl Resolver<'_> {
         Some(enter_by)
     }
 
-    /// `, sigterm is "exit"`, where that does not stand beside the culprit.
+    /// `, and it is "exit"`: the two may stand in different files.
     fn but(&self) -> String {
         match self.setting("sigterm") {
-            Some(setting) => format!(": it is {:?}", setting.text),
+            Some(setting) => format!(", and it is {:?}", setting.text),
             None => String::new(),
         }
     }
@@ -289,6 +289,7 @@ impl Resolver<'_> {
     fn blame(&mut self, keys: [&str; 2], at: At, message: String, help: &str) {
         let [first, second] = keys.map(|key| self.settings.get(key).map(|setting| (key, setting)));
         let (culprit, other, at) = match (first, second) {
+            (None, _) | (_, None) if !self.whole => return,
             (Some(first), Some(second)) if second.1.layer > first.1.layer => {
                 (second, Some(first), At::Value)
             }

@@ -32,7 +32,7 @@ impl Kind {
 }
 
 /// A key.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     /// Dotted, from the scenario's top: `flows.tcp`.
     pub name: &'static str,

@@ -4,7 +4,7 @@
 //! everything that is wrong with them one by one. (serde would stop at the first error.) Knows
 //! neither defaults nor what contradicts what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -75,20 +75,18 @@ pub(super) struct Document<'a> {
     pub table: DeTable<'a>,
     /// Errors of syntax, of which the rest of the file was read around.
     pub syntax: Problems,
-    broken_lines: Vec<usize>,
+    broken_lines: BTreeSet<usize>,
 }
 
 impl<'a> Document<'a> {
     pub fn parse(source: &'a Arc<Source>) -> Self {
         let (table, errors) = DeTable::parse_recoverable(&source.text);
         let mut syntax = Problems::default();
-        let mut broken_lines = Vec::new();
+        let mut broken_lines = BTreeSet::new();
         for error in errors {
             let place = Place::new(source, error.span().unwrap_or_default());
-            let line = place.line_column().0;
             // One slip makes the parser stumble several times in its line; its first word counts.
-            if !broken_lines.contains(&line) {
-                broken_lines.push(line);
+            if broken_lines.insert(place.line()) {
                 syntax.push(syntax_problem(place, error.message()));
             }
         }
@@ -103,7 +101,7 @@ impl<'a> Document<'a> {
     /// Leaves out what only follows from an error of syntax, and adds those errors themselves.
     pub fn reported(self, mut problems: Problems) -> Problems {
         let broken = |problem: &Problem| {
-            let line = problem.place.as_ref().map(|place| place.line_column().0);
+            let line = problem.place.as_ref().map(Place::line);
             line.is_some_and(|line| self.broken_lines.contains(&line))
         };
         problems.retain(|problem| !broken(problem));
@@ -112,21 +110,35 @@ impl<'a> Document<'a> {
     }
 }
 
+/// The parser's words, or plainer ones for the commonest slips.
 fn syntax_problem(place: Place, message: &str) -> Problem {
-    let line = place.line_column().0;
-    let source = place.source.text.lines().nth(line - 1).unwrap_or_default();
-    let valueless = source.split_once('=').is_some_and(|(_, rest)| rest.trim().is_empty());
-    if message.starts_with("string values must be quoted") && valueless {
-        return Problem::at(place, "a key without a value");
+    if message == "duplicate key" {
+        let message = format!("duplicate key {}", quote(place.text()));
+        return Problem::at(place, message).help("it is set above already: keep one of the two");
     }
-    let help = match message {
-        "duplicate key" => Some("keep one of the two"),
-        m if m.starts_with("string values must be quoted") => {
-            Some("words and times stand in quotes: sigterm = \"drain\", grace_period = \"30s\"")
-        }
-        _ => None,
+    if message.starts_with("string values must be quoted") {
+        let value = place.line_text().split_once('=').map(|(_, value)| value.trim());
+        return match value {
+            Some("") => Problem::at(place, "a key without a value"),
+            _ => Problem::at(place, "a string without quotes").help(
+                "words and times stand in quotes: sigterm = \"drain\", grace_period = \"30s\"",
+            ),
+        };
+    }
+    let message = match message {
+        m if m.contains("recurs") => "tables or arrays are nested too deeply",
+        other => other,
     };
-    Problem::at(place, message).maybe_help(help)
+    Problem::at(place, message)
+}
+
+type Entry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>);
+
+/// A table's entries as they stand in the file (the parser sorts them by name).
+pub(super) fn in_order<'t, 'i>(table: &'t DeTable<'i>) -> impl Iterator<Item = Entry<'t, 'i>> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries.into_iter()
 }
 
 /// Walks a table whose keys are settings. `prefix` is the table's full name, `""` for the top.
@@ -207,7 +219,7 @@ pub(super) fn unknown_key(name: &str, place: Place, layer: Layer) -> Problem {
             Some((table, _)) => format!("`{key}` belongs below a line [{table}]"),
             // TOML's classic: a line below a [table] belongs to it.
             None => {
-                format!("`{key}` is a key of the file's top: it stands above the first [table]")
+                format!("`{key}` stands at the file's top, above the first [table]")
             }
         },
         (None, None) => known_keys(table),

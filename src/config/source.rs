@@ -3,7 +3,6 @@
 //! Takes a file's path or a flag; gives its text and, for any span of it, what a person needs to
 //! find it: line, column and the line itself with a caret. Knows no TOML.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -125,6 +124,22 @@ impl Place {
         Self::new(source, 0..0)
     }
 
+    /// The line, from 1.
+    pub fn line(&self) -> usize {
+        self.source.line_of(self.span.start) + 1
+    }
+
+    /// The whole line that it stands in.
+    pub fn line_text(&self) -> &str {
+        let line = self.source.line(self.line() - 1);
+        self.source.text.get(line).unwrap_or_default()
+    }
+
+    /// Its own text.
+    pub fn text(&self) -> &str {
+        self.source.text.get(self.span.clone()).unwrap_or_default()
+    }
+
     /// Line and column, from 1; the column counts characters.
     pub fn line_column(&self) -> (usize, usize) {
         let line = self.source.line_of(self.span.start);
@@ -156,22 +171,23 @@ impl Place {
         };
         let (shown, caret) = self.excerpt(line);
         let gutter = " ".repeat(number.len());
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = write!(
-            text,
-            "{gutter}--> {location}\n{gutter} |\n{number} | {shown}\n{gutter} | {caret}"
-        );
-        text
+        let line = format!("{number} | {shown}");
+        format!("{gutter}--> {location}\n{gutter} |\n{}\n{gutter} | {caret}", line.trim_end())
     }
 
     /// At most [`MAX_COLUMNS`] of a line, and the carets below.
     fn excerpt(&self, line: Range<usize>) -> (String, String) {
-        let cells: Vec<(usize, String, usize)> = self.source.text[line.clone()]
+        // No more than what may be shown is looked at: a line can be the whole file.
+        let text = &self.source.text;
+        let reach = 4 * MAX_COLUMNS;
+        let start = text.ceil_char_boundary(self.span.start.saturating_sub(reach));
+        let start = start.max(line.start);
+        let end = text.floor_char_boundary(self.span.start + reach).clamp(start, line.end);
+        let cells: Vec<(usize, String, usize)> = text[start..end]
             .char_indices()
             .map(|(at, c)| {
                 let (text, width) = cell(c);
-                (line.start + at, text, width)
+                (start + at, text, width)
             })
             .collect();
         let first = cells.partition_point(|(at, ..)| *at < self.span.start);
@@ -182,11 +198,11 @@ impl Place {
             columns += cells[from].2;
         }
         let total: usize = cells.iter().map(|cell| cell.2).sum();
-        if total <= MAX_COLUMNS {
+        if total <= MAX_COLUMNS && start == line.start {
             from = 0;
         }
         let (mut shown, mut before, mut under, mut columns) = (String::new(), 0, 0, 0);
-        if from > 0 {
+        if from > 0 || start > line.start {
             shown.push('…');
             before += 1;
         }
