@@ -71,6 +71,13 @@ pub struct Trial {
     pub runner_warnings: Vec<String>,
 }
 
+impl Trial {
+    /// Every warning: the runner's, then the verdict's.
+    pub fn all_warnings(&self) -> impl Iterator<Item = &str> {
+        self.runner_warnings.iter().chain(&self.warnings).map(String::as_str)
+    }
+}
+
 /// How exact a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FindingBound {
@@ -290,6 +297,16 @@ pub enum Basis {
     Measured,
     /// It fits what was recorded; no link proves it.
     Inferred,
+}
+
+impl Basis {
+    /// As in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Inferred => "inferred",
+        }
+    }
 }
 
 /// The figures of one trial, in milliseconds from the trigger (`_ms`) or as named; null where
