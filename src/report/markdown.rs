@@ -150,7 +150,9 @@ fn clocks(trials: &[Trial]) -> String {
     let bounds: Vec<_> =
         measured.flat_map(|t| t.finding_bounds.values().map(|b| b.plus_minus_ms)).collect();
     let most = bounds.iter().flatten().copied().fold(0.0, f64::max);
-    if bounds.contains(&None) {
+    if bounds.is_empty() {
+        String::new()
+    } else if bounds.contains(&None) {
         "Some were read on a clock of which the distance to the runner's has no known bound.".into()
     } else if most > 0.0 {
         format!("Relating clocks adds up to ±{most:.3} ms.")
@@ -160,7 +162,7 @@ fn clocks(trials: &[Trial]) -> String {
 }
 
 /// A row of the table of all arms.
-pub(super) fn every(arm: &Arm) -> Row {
+fn every(arm: &Arm) -> Row {
     let n = arm.measured.len();
     vec![
         arm.name.to_owned(),

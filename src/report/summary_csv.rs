@@ -25,7 +25,11 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 fn row(arm: &Arm) -> Vec<Cell> {
     let mut row = vec![Cell::text(arm.name), Cell::count(arm.measured.len())];
-    row.extend(fates().map(|(protocol, fate)| Cell::count(arm.count(protocol, fate))));
+    row.extend(fates().map(|(protocol, fate)| match arm.measured.len() {
+        // No trial, no count: 0 would be a measurement.
+        0 => Cell::Empty,
+        _ => Cell::count(arm.count(protocol, fate)),
+    }));
     for name in names() {
         let stats = arm.finding(name);
         row.push(stats.map(|s| s.median).into());

@@ -1,7 +1,9 @@
 //! What each report looks like.
 
 use super::*;
-use crate::record::Outcome;
+use crate::config::{ClusterSpec, ProviderKind, ProxyMode};
+use crate::plan::{Arm, Plan};
+use crate::record::{ArmStage, Outcome};
 use crate::stories;
 
 fn everything() -> Vec<Trial> {
@@ -63,6 +65,33 @@ fn summary_page_of_what_has_no_tcp_and_no_repeats() {
 fn summary_page_of_nothing_measured() {
     insta::assert_snapshot!(markdown(&[stories::aborted("drain-delete", 1)], None).unwrap());
     assert!(markdown(&[], None).is_ok());
+}
+
+#[test]
+fn summary_page_of_an_interrupted_run() {
+    let trial = stories::drain(1);
+    let cluster = ClusterSpec {
+        provider: ProviderKind::Kind,
+        kubernetes: "1.34.0".into(),
+        nodes: 2,
+        proxy_mode: ProxyMode::Iptables,
+        sysctls: Default::default(),
+    };
+    let arm = |name: &str| Arm {
+        name: name.into(),
+        scenario: name.into(),
+        axes: vec![],
+        config: trial.config.clone(),
+        cluster: cluster.clone(),
+    };
+    let arms = vec![arm("drain-delete"), arm("drain-evict"), arm("drain-scale")];
+    let plan = Plan { matrix: "paper".into(), arms, overrides: vec![], only: vec![] };
+    let mut run = Run::new(trial.tool.clone(), plan, "2026-11-30T12:00:00Z".into());
+    run.interrupted = Some("SIGINT".into());
+    run.arms[0].state = ArmStage::Done;
+    run.arms[1].state = ArmStage::Failed;
+    run.arms[1].reason = Some("kind: no such command".into());
+    insta::assert_snapshot!(markdown(&[trial], Some(&run)).unwrap());
 }
 
 #[test]

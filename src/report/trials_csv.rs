@@ -39,7 +39,7 @@ pub(super) fn render(trials: &[Trial]) -> Result<Vec<u8>, ReportError> {
         .into_iter()
         .chain(fate_columns())
         .chain(figures)
-        .chain(["warnings".to_owned()])
+        .chain(["plus_minus_ms", "warnings"].map(str::to_owned))
         .collect();
     table("trials.csv", &header, trials.iter().map(row))
 }
@@ -77,7 +77,15 @@ fn row(trial: &Trial) -> Vec<Cell> {
     ];
     row.extend(fates().map(|(protocol, fate)| Cell::count(count(trial, protocol, fate))));
     row.extend(trial.findings.figures().map(|(_, value)| Cell::from(value)));
+    row.push(plus_minus(trial).into());
     let warnings: Vec<&str> = trial.all_warnings().collect();
     row.push(Cell::text(warnings.join("; ")));
     row
+}
+
+/// The most that relating clocks has added to any of the trial's figures; nothing where one of
+/// them has no known bound.
+fn plus_minus(trial: &Trial) -> Option<f64> {
+    let bounds: Option<Vec<f64>> = trial.finding_bounds.values().map(|b| b.plus_minus_ms).collect();
+    bounds?.into_iter().max_by(f64::total_cmp)
 }

@@ -100,4 +100,6 @@ pub fn rejudge(trial: &mut Trial) {
 }
 
 #[cfg(test)]
+mod laws;
+#[cfg(test)]
 mod tests;
