@@ -144,9 +144,7 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
         }
     };
     let mut trials = Vec::new();
-    let found =
-        trial_files(dir).map_err(|source| LoadError::Folder { dir: dir.to_owned(), source })?;
-    for path in found {
+    for path in trial_files(dir)? {
         match Trial::read(&path).and_then(|trial| in_its_place(dir, &path, trial)) {
             Ok(trial) => trials.push(trial),
             Err(error) => unreadable.push(error),
@@ -171,22 +169,22 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
 }
 
 /// The trial records in the folders below `dir`, by path.
-fn trial_files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn trial_files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
     let mut found = Vec::new();
-    for arm in fs::read_dir(dir)? {
-        let arm = arm?.path();
-        if !arm.is_dir() {
-            continue;
-        }
-        for file in fs::read_dir(&arm)? {
-            let file = file?;
-            if file.file_name().to_str().is_some_and(is_trial_file) {
-                found.push(file.path());
-            }
-        }
+    for arm in entries(dir)?.into_iter().filter(|path| path.is_dir()) {
+        let is_trial = |path: &PathBuf| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(is_trial_file)
+        };
+        found.extend(entries(&arm)?.into_iter().filter(is_trial));
     }
     found.sort();
     Ok(found)
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+    let failed = |source| LoadError::Folder { dir: dir.to_owned(), source };
+    let entries = fs::read_dir(dir).map_err(failed)?;
+    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
 }
 
 /// `trial-NNN.json` or `trial-NNN.aborted.json`.

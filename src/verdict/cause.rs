@@ -51,21 +51,30 @@ fn declared_reset(story: &Story, reset: Timed, world: &World) -> Option<Cause> {
     })
 }
 
+/// A kill and the ends that it caused lie this close together: the kubelet tells of a container's
+/// end up to a second and a watch later.
+const TOLD_WITHIN_MS: f64 = 3000.0;
+
+/// The same, of the app's own last line and the closing of its sockets.
+const EXITS_WITHIN_MS: f64 = 1000.0;
+
 /// A FIN or RST that the app did not announce.
 fn cut(end: Timed, world: &World, sigterm: Sigterm) -> Option<Cause> {
-    if let Some((_, 137)) = world.container_exit {
-        // The container's end is seen later than it is, so that order proves nothing here.
+    if let Some((exit, 137)) = world.container_exit {
+        let told_after = ms_between(exit.at, end.at);
         let text = match sigterm {
             Sigterm::Ignore => {
                 "killed after the grace period (exit 137): the kernel closed its sockets"
             }
             _ => "killed (exit 137): the kernel closed its sockets",
         };
-        return Some(inferred(text.to_owned()));
+        return (told_after.abs() <= TOLD_WITHIN_MS).then(|| inferred(text.to_owned()));
     }
     let exiting = world.exiting.first()?;
+    let near = ms_between(end.at, exiting.time.at).abs() <= EXITS_WITHIN_MS;
     let when = apart(end, exiting.time, "the app said that it exits");
-    Some(inferred(format!("closed by the kernel as the app ended, {when} (code {})", exiting.what)))
+    let text = format!("closed by the kernel as the app ended, {when} (code {})", exiting.what);
+    near.then(|| inferred(text))
 }
 
 /// Another pod, or another process of the same pod.

@@ -220,7 +220,7 @@ impl<'a> Story<'a> {
             Event::Unreachable { .. } => Some("unreachable"),
             Event::Fin { .. } => Some("closed"),
             Event::Reset { .. } => Some("reset"),
-            Event::TimedOut { .. } => Some("given up"),
+            Event::TimedOut { .. } => Some("given up by the kernel"),
             _ => None,
         });
         trouble.or(switched)
@@ -245,7 +245,7 @@ impl Span<'_> {
 }
 
 /// The same process of the same pod.
-pub(super) fn same(a: &Identity, b: &Identity) -> bool {
+fn same(a: &Identity, b: &Identity) -> bool {
     a.uid == b.uid && a.instance == b.instance
 }
 

@@ -86,8 +86,12 @@ fn stories<'a>(sorted: &[&'a Observation]) -> Vec<Story<'a>> {
     stories
 }
 
-/// Judges a recorded trial anew from its observations; what its runner had to say is kept.
+/// Judges a recorded trial anew from its observations; what its runner had to say is kept. A record
+/// that has no observations (an import of what another tool judged) stays as it is.
 pub fn rejudge(trial: &mut Trial) {
+    if trial.observations.is_empty() {
+        return;
+    }
     let verdict = judge(&trial.observations, &trial.config, trial.target.as_ref(), trial.outcome);
     trial.flows = verdict.flows;
     trial.findings = verdict.findings;
@@ -95,5 +99,7 @@ pub fn rejudge(trial: &mut Trial) {
     trial.warnings = verdict.warnings;
 }
 
+#[cfg(test)]
+mod laws;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,9 @@
 //!
 //! Takes the world, the judged flows and the scenario; gives sentences. Changes no figure.
 
-use super::fate::same;
+use std::collections::BTreeMap;
+
+use super::fate::{Ending, Story};
 use super::findings::Judged;
 use super::world::World;
 use crate::clock::Ms;
@@ -156,38 +158,66 @@ fn of_the_flows(
             }
         }
     }
+    let mut of_flows = Grouped::default();
     for (story, ending) in flows {
-        let id = story.id;
-        if let Some(trouble) = story.early_trouble(config.flows.silent_after) {
-            warnings.push(format!("{id} was {trouble} before the trigger"));
-        }
-        let failures = story.events.iter().filter_map(|o| match &o.event {
-            Event::FlowFailed { error, .. } => Some(error),
-            _ => None,
-        });
-        for error in failures {
-            warnings.push(format!("{id} failed on the client's side, not the target's: {error}"));
-        }
-        if let (Some(first), Some(target)) = (story.spans.first(), target)
-            && (first.by.uid != target.uid
-                || !target.instance.is_empty() && first.by.instance != target.instance)
-        {
+        of_one_flow(story, ending, config, target, outcome, &mut of_flows);
+    }
+    warnings.extend(of_flows.lines());
+}
+
+fn of_one_flow<'a>(
+    story: &Story<'a>,
+    ending: &Ending,
+    config: &Scenario,
+    target: Option<&Target>,
+    outcome: Outcome,
+    warnings: &mut Grouped<'a>,
+) {
+    let id = story.id;
+    if let Some(trouble) = story.early_trouble(config.flows.silent_after) {
+        warnings.add(id, format!("{trouble} before the trigger"));
+    }
+    let failures = story.events.iter().filter_map(|o| match &o.event {
+        Event::FlowFailed { error, .. } => Some(error),
+        _ => None,
+    });
+    let mut failed = false;
+    for error in failures {
+        failed = true;
+        warnings.add(id, format!("failed on the client's side, not the target's: {error}"));
+    }
+    if let (Some(first), Some(target)) = (story.spans.first(), target) {
+        let process = target.instance.is_empty() || first.by.instance == target.instance;
+        if first.by.uid != target.uid || !process {
             let pod = &first.by.pod;
-            warnings.push(format!("{id} was answered first by {pod}, which is not the target"));
+            warnings.add(id, format!("answered first by {pod}, which is not the target"));
         }
-        if story.protocol == Protocol::Tcp
-            && let (Some(first), Some(other)) = (story.spans.first(), story.other())
-            && !same(first.by, other.by)
-        {
-            warnings.push(format!("{id} was answered by two instances on one connection"));
-        }
-        if outcome == Outcome::Measured
-            && ending.fate == Fate::NotMeasured
-            && !story.events.iter().any(|o| matches!(o.event, Event::FlowFailed { .. }))
-        {
-            warnings.push(format!(
-                "{id} has no fate: it was never answered or its end is not recorded"
-            ));
-        }
+    }
+    if story.protocol == Protocol::Tcp && story.other().is_some() {
+        warnings.add(id, "answered by two instances on one connection".to_owned());
+    }
+    if outcome == Outcome::Measured && ending.fate == Fate::NotMeasured && !failed {
+        warnings.add(id, "without a fate: never answered, or its end is not recorded".to_owned());
+    }
+}
+
+/// The flows of which one thing is to be said: thousands may share it.
+#[derive(Default)]
+struct Grouped<'a>(BTreeMap<String, Vec<&'a str>>);
+
+impl<'a> Grouped<'a> {
+    fn add(&mut self, flow: &'a str, what: String) {
+        self.0.entry(what).or_default().push(flow);
+    }
+
+    /// `tcp-1, tcp-2, tcp-3 and 7 more: WHAT`
+    fn lines(self) -> impl Iterator<Item = String> {
+        self.0.into_iter().map(|(what, flows)| {
+            let named = flows[..flows.len().min(3)].join(", ");
+            match flows.len().saturating_sub(3) {
+                0 => format!("{named}: {what}"),
+                more => format!("{named} and {more} more: {what}"),
+            }
+        })
     }
 }
