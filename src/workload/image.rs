@@ -52,7 +52,7 @@ pub fn write_archive(out: impl Write, names: &[&str]) -> io::Result<()> {
         CONFIG,
         &json!({
             "architecture": platform["architecture"], "os": platform["os"],
-            "config": {"Entrypoint": [format!("/{PATH}")], "User": USER},
+            "config": {"Entrypoint": [format!("/{PATH}")], "Cmd": ["pause"], "User": USER},
             "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
             "history": [{"created_by": "drainwatch"}],
         }),
