@@ -47,6 +47,19 @@ impl Stamp {
     }
 }
 
+/// How a source's clock relates to the runner's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClockRelation {
+    /// `pod:UID`.
+    pub source: String,
+    /// Whether both report the same `boot_id`: one kernel, one `CLOCK_MONOTONIC`.
+    pub same_clock: bool,
+    /// Its time less the runner's; 0 on the same clock.
+    pub offset_ms: Option<f64>,
+    /// Bound of `offset_ms`.
+    pub plus_minus_ms: Option<f64>,
+}
+
 /// `CLOCK_MONOTONIC` in nanoseconds since boot.
 pub fn monotonic_ns() -> i64 {
     // CLOCK_MONOTONIC exists on every kernel that this program runs on.

@@ -6,9 +6,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use crate::clock::ClockRelation;
 use crate::clock::{Clock, Ms, Stamp};
 use crate::observation::{Bound, Event, Observation, Seen};
-use crate::record::ClockRelation;
 
 /// Observations on the trial's time, and what could not be placed on it.
 #[derive(Clone, Debug, Default, PartialEq)]

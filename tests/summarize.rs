@@ -40,7 +40,7 @@ fn the_tables_of_one_folder_go_into_it() {
 fn trials_are_judged_anew_and_their_records_stay_as_they_are() {
     let dir = tempfile::tempdir().unwrap();
     let mut trial = stories::exit(1);
-    trial.flows.iter_mut().for_each(|flow| flow.fate = drainwatch::record::Fate::Severed);
+    trial.flows.iter_mut().for_each(|flow| flow.fate = drainwatch::verdict::Fate::Severed);
     trial.findings = Default::default();
     trial.warnings = vec!["an older build's warning".into()];
     trial.runner_warnings = vec!["the runner's warning".into()];

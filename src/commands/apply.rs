@@ -12,8 +12,8 @@ use crate::cluster::local::LocalProvider;
 use crate::config::ProviderKind;
 use crate::display::{self, Style};
 use crate::plan::Plan;
-use crate::record::Outcome;
 use crate::run::{self, Ended, Runner, Stop};
+use crate::verdict::Outcome;
 use crate::{plan, report};
 
 /// Runs the command.

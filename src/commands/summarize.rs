@@ -67,7 +67,7 @@ fn summarize(args: &SummarizeArgs) -> Result<String, (Exit, String)> {
 /// Says so where a trial comes out otherwise than when it was recorded: by another build.
 fn judge_anew(trial: &mut Trial) {
     let recorded: Vec<_> = trial.flows.iter().map(|flow| (flow.id.clone(), flow.fate)).collect();
-    verdict::rejudge(trial);
+    trial.judge_anew();
     let now = trial.flows.iter().map(|flow| (flow.id.clone(), flow.fate));
     if !now.eq(recorded) {
         eprintln!("note: {}: its flows' fates are judged otherwise than recorded", trial.id);

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::record::{Fate, Outcome, Protocol, Trial};
+use crate::observation::Protocol;
+use crate::record::Trial;
+use crate::verdict::{Fate, Outcome};
 
 /// `1 min 05 s`, `7 s`: for people who wait.
 pub fn span(duration: Duration) -> String {

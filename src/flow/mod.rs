@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Stamp;
+use crate::observation::Protocol;
 use crate::observation::{Identity, Sink};
-use crate::record::Protocol;
 
 pub use dial::dial;
 

@@ -3,8 +3,6 @@
 //! Everything that reports, comparisons and exit codes say is read from here. Written atomically;
 //! a reader refuses a newer major version.
 
-mod findings;
-mod flow;
 mod io;
 mod layout;
 mod run;
@@ -13,11 +11,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::ClockRelation;
 use crate::config::Scenario;
-use crate::observation::Observation;
+use crate::observation::{Observation, Target};
+use crate::verdict::{self, FindingBound, Findings, FlowRecord, Outcome, Repeat};
 
-pub use findings::{FindingBound, Findings};
-pub use flow::{Basis, Cause, Fate, FlowRecord, FlowSpan, Protocol};
 pub use io::{ReadError, WriteError, read_json, write_atomic, write_json};
 pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 
@@ -80,29 +78,28 @@ impl Trial {
     pub fn all_warnings(&self) -> impl Iterator<Item = &str> {
         self.runner_warnings.iter().chain(&self.warnings).map(String::as_str)
     }
-}
 
-/// How a trial went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// It was measured.
-    Measured,
-    /// A precondition failed or it was interrupted: it is never averaged.
-    Aborted,
-    /// The API refused the trigger.
-    TriggerRefused,
-}
-
-impl Outcome {
-    /// As in the record.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Aborted => "aborted",
-            Self::TriggerRefused => "trigger-refused",
+    /// Judges it anew from its observations; what its runner had to say is kept. A record that has
+    /// no observations (an import of what another tool judged) stays as it is.
+    pub fn judge_anew(&mut self) {
+        if self.observations.is_empty() {
+            return;
         }
+        let target = self.target.as_ref();
+        let verdict = verdict::judge(&self.observations, &self.config, target, self.outcome);
+        self.flows = verdict.flows;
+        self.findings = verdict.findings;
+        self.finding_bounds = verdict.finding_bounds;
+        self.warnings = verdict.warnings;
     }
+}
+
+/// Where the fates of an arm's measured trials differ, in sentences.
+pub fn disagreements(trials: &[Trial]) -> Vec<String> {
+    let measured = trials.iter().filter(|trial| trial.outcome == Outcome::Measured);
+    let repeats =
+        measured.map(|trial| Repeat { arm: &trial.arm, repeat: trial.repeat, flows: &trial.flows });
+    verdict::disagreements(&repeats.collect::<Vec<_>>())
 }
 
 /// The build that measured.
@@ -129,32 +126,4 @@ pub struct EnvironmentRef {
     pub digest: String,
     /// The cluster's name.
     pub cluster: String,
-}
-
-/// How a source's clock relates to the runner's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClockRelation {
-    /// `pod:UID`.
-    pub source: String,
-    /// Whether both report the same `boot_id`: one kernel, one `CLOCK_MONOTONIC`.
-    pub same_clock: bool,
-    /// Its time less the runner's; 0 on the same clock.
-    pub offset_ms: Option<f64>,
-    /// Bound of `offset_ms`.
-    pub plus_minus_ms: Option<f64>,
-}
-
-/// The pod that was terminated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    /// Its name.
-    pub pod: String,
-    /// Its UID.
-    pub uid: String,
-    /// The process in it.
-    pub instance: String,
-    /// The node it ran on.
-    pub node: String,
-    /// The node that the flows entered by.
-    pub entry_node: String,
 }

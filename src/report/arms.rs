@@ -4,7 +4,9 @@
 //! and refused triggers are kept apart and never counted in.
 
 use super::stats::Stats;
-use crate::record::{Fate, FlowRecord, Outcome, Protocol, Trial};
+use crate::observation::Protocol;
+use crate::record::Trial;
+use crate::verdict::{Fate, FlowRecord, Outcome};
 
 /// An arm's trials, in the order in which they were given.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use super::ReportError;
 use super::csv::{Cell, table};
-use crate::record::{FlowRecord, Trial};
+use crate::record::Trial;
+use crate::verdict::FlowRecord;
 
 const HEADER: [&str; 19] = [
     "trial",
@@ -33,7 +34,7 @@ pub(super) fn render(trials: &[Trial]) -> Result<Vec<u8>, ReportError> {
 
 fn row(trial: &Trial, flow: &FlowRecord) -> Vec<Cell> {
     let (first, last) = (flow.spans.first(), flow.spans.last());
-    let instance = |span: Option<&crate::record::FlowSpan>| {
+    let instance = |span: Option<&crate::verdict::FlowSpan>| {
         Cell::from(span.map(|span| span.by.instance.clone()))
     };
     let answers = flow.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.answers));

@@ -9,8 +9,10 @@ use super::ReportError;
 use super::arms::{Arm, arms, count, finding, flows};
 use super::words::{self, NOT_MEASURED};
 use crate::config::Sigterm;
-use crate::record::{ArmStage, Fate, FlowRecord, Outcome, Protocol, Run, Trial};
-use crate::verdict::disagreements;
+use crate::observation::Protocol;
+use crate::record::disagreements;
+use crate::record::{ArmStage, Run, Trial};
+use crate::verdict::{Fate, FlowRecord, Outcome};
 
 /// The page.
 pub fn markdown(trials: &[Trial], run: Option<&Run>) -> Result<String, ReportError> {

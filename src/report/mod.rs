@@ -14,7 +14,9 @@ mod words;
 
 use std::path::Path;
 
-use crate::record::{Fate, Protocol, Run, Trial, WriteError, write_atomic};
+use crate::observation::Protocol;
+use crate::record::{Run, Trial, WriteError, write_atomic};
+use crate::verdict::Fate;
 
 pub use markdown::markdown;
 pub use stats::Stats;

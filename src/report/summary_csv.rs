@@ -4,7 +4,8 @@ use super::ReportError;
 use super::arms::{Arm, arms};
 use super::csv::{Cell, table};
 use super::{fate_columns, fates};
-use crate::record::{Findings, Outcome, Trial};
+use crate::record::Trial;
+use crate::verdict::{Findings, Outcome};
 
 pub(super) fn render(trials: &[Trial]) -> Result<Vec<u8>, ReportError> {
     let header: Vec<String> = ["arm", "n"]

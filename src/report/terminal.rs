@@ -4,8 +4,10 @@
 
 use super::arms::{Arm, arms};
 use super::words;
-use crate::record::{Outcome, Protocol, Trial};
-use crate::verdict::disagreements;
+use crate::observation::Protocol;
+use crate::record::Trial;
+use crate::record::disagreements;
+use crate::verdict::Outcome;
 
 const HEADER: [&str; 8] =
     ["arm", "n", "TCP", "last TCP end", "UDP", "UDP from", "endpoint removed", "container exit"];

@@ -3,8 +3,9 @@
 use super::*;
 use crate::config::{ClusterSpec, ProviderKind, ProxyMode};
 use crate::plan::{Arm, Plan};
-use crate::record::{ArmStage, Outcome};
+use crate::record::ArmStage;
 use crate::stories;
+use crate::verdict::Outcome;
 
 fn everything() -> Vec<Trial> {
     vec![

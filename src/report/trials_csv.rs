@@ -4,7 +4,8 @@ use super::ReportError;
 use super::arms::count;
 use super::csv::{Cell, table};
 use super::{fate_columns, fates};
-use crate::record::{Findings, Trial};
+use crate::record::Trial;
+use crate::verdict::Findings;
 
 const BEFORE: [&str; 23] = [
     "id",
@@ -46,7 +47,7 @@ pub(super) fn render(trials: &[Trial]) -> Result<Vec<u8>, ReportError> {
 
 fn row(trial: &Trial) -> Vec<Cell> {
     let axes: Vec<_> = trial.axes.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let target = |part: fn(&crate::record::Target) -> &String| {
+    let target = |part: fn(&crate::observation::Target) -> &String| {
         Cell::from(trial.target.as_ref().map(|target| part(target).clone()))
     };
     let ms = |duration: std::time::Duration| Cell::Number(duration.as_secs_f64() * 1e3);

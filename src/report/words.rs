@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::arms::Arm;
 use super::stats::Stats;
-use crate::record::{Fate, Protocol};
+use crate::observation::Protocol;
+use crate::verdict::Fate;
 
 /// What was not measured.
 pub(super) const NOT_MEASURED: &str = "-";

@@ -20,7 +20,8 @@ use nix::sys::signal::Signal;
 use crate::cluster::local::PAUSE_IMAGE;
 use crate::cluster::{Cluster, ClusterError, Provider, environment};
 use crate::plan::{Arm, Plan};
-use crate::record::{ArmStage, EnvironmentRef, Outcome, Run, Tool, Trial, WriteError, write_json};
+use crate::record::{ArmStage, EnvironmentRef, Run, Tool, Trial, WriteError, write_json};
+use crate::verdict::Outcome;
 use crate::workload::{self, image};
 
 pub use events::{Events, Phase, RunEvent};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::Stamp;
 use crate::config::{Scenario, Trigger};
 use crate::flow::FlowState;
-use crate::record::Protocol;
+use crate::observation::Protocol;
 use crate::watch::{PodsView, SlicesView};
 use crate::workload::CONTAINER;
 

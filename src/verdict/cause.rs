@@ -6,9 +6,10 @@
 
 use super::fate::{Ending, Story};
 use super::world::{Of, Timed, World, ms_between};
+use super::{Basis, Cause, Fate};
 use crate::config::Sigterm;
+use crate::observation::Protocol;
 use crate::observation::{Event, Observation};
-use crate::record::{Basis, Cause, Fate, Protocol};
 
 /// The cause; `None` where nothing that was recorded suggests one.
 pub(super) fn cause(

@@ -1,33 +1,41 @@
 //! Where fates differ: between the repeats of an arm, or between the flows of one trial.
 //!
-//! Takes judged trials; gives sentences that stand above all statistics, since a median over
+//! Takes the judged flows of measured trials; gives sentences that stand above all statistics, since a median over
 //! trials that do not agree says little.
 
 use std::collections::BTreeMap;
 
-use crate::record::{Fate, Outcome, Protocol, Trial};
+use super::{Fate, FlowRecord};
+use crate::observation::Protocol;
+
+/// A measured trial's flows, and which trial it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Repeat<'a> {
+    /// The arm's name.
+    pub arm: &'a str,
+    /// The trial's number in it.
+    pub repeat: u32,
+    /// What became of its flows.
+    pub flows: &'a [FlowRecord],
+}
 
 /// A line for each arm and protocol of which the fates of measured trials differ, in the order in
 /// which the arms come.
-pub fn disagreements(trials: &[Trial]) -> Vec<String> {
+pub fn disagreements(repeats: &[Repeat<'_>]) -> Vec<String> {
     let mut arms: Vec<&str> = Vec::new();
-    for trial in trials {
-        if !arms.contains(&trial.arm.as_str()) {
-            arms.push(&trial.arm);
+    for repeat in repeats {
+        if !arms.contains(&repeat.arm) {
+            arms.push(repeat.arm);
         }
     }
-    let measured = |arm: &str| {
-        let of_arm = |t: &&Trial| t.arm == arm && t.outcome == Outcome::Measured;
-        trials.iter().filter(of_arm).collect::<Vec<_>>()
-    };
     let lines = arms.iter().flat_map(|arm| {
-        let trials = measured(arm);
-        [Protocol::Tcp, Protocol::Udp].map(|protocol| line(arm, protocol, &trials))
+        let of_arm: Vec<_> = repeats.iter().filter(|repeat| repeat.arm == *arm).collect();
+        [Protocol::Tcp, Protocol::Udp].map(|protocol| line(arm, protocol, &of_arm))
     });
     lines.flatten().collect()
 }
 
-fn line(arm: &str, protocol: Protocol, trials: &[&Trial]) -> Option<String> {
+fn line(arm: &str, protocol: Protocol, trials: &[&Repeat<'_>]) -> Option<String> {
     let name = protocol.name();
     let counts: Vec<_> = trials.iter().map(|trial| fates(trial, protocol)).collect();
     let first = counts.first()?;
@@ -47,7 +55,7 @@ fn line(arm: &str, protocol: Protocol, trials: &[&Trial]) -> Option<String> {
 }
 
 /// How many flows met each fate.
-fn fates(trial: &Trial, protocol: Protocol) -> BTreeMap<Fate, usize> {
+fn fates(trial: &Repeat<'_>, protocol: Protocol) -> BTreeMap<Fate, usize> {
     let mut counts = BTreeMap::new();
     for flow in trial.flows.iter().filter(|flow| flow.protocol == protocol) {
         *counts.entry(flow.fate).or_default() += 1;

@@ -18,9 +18,10 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::world::{Timed, ms_between};
+use super::{Fate, FlowRecord, FlowSpan, Outcome};
 use crate::clock::Ms;
+use crate::observation::Protocol;
 use crate::observation::{Event, Identity, Observation};
-use crate::record::{Fate, FlowRecord, FlowSpan, Outcome, Protocol};
 
 /// One flow's events in the order of time.
 #[derive(Debug)]

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use super::fate::{Ending, Story};
 use super::world::{Timed, World, ms_between};
+use super::{Fate, FindingBound, Findings};
 use crate::clock::Ms;
 use crate::config::{Scenario, Sigterm};
+use crate::observation::Protocol;
 use crate::observation::{Bound, Event};
-use crate::record::{Fate, FindingBound, Findings, Protocol};
 
 /// A flow's story and how it ended.
 pub(super) type Judged<'a> = (Story<'a>, Ending<'a>);

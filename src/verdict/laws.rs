@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use super::Fate;
 use super::*;
+use crate::clock::ClockRelation;
 use crate::clock::{Clock, Stamp};
 use crate::config::{Sigterm, Trigger};
+use crate::observation::Protocol;
 use crate::observation::{Bound, Event, Identity, Seen, Source};
-use crate::record::{ClockRelation, Fate, Protocol};
 use crate::stories::{new, old, scenario, target};
 
 fn any_identity() -> impl Strategy<Value = Identity> {

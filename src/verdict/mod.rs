@@ -7,18 +7,22 @@
 mod cause;
 mod disagreements;
 mod fate;
+mod figures;
 mod findings;
+mod flow;
 mod warnings;
 mod world;
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::config::Scenario;
-use crate::observation::Observation;
-use crate::record::{FindingBound, Findings, FlowRecord, Outcome, Target, Trial};
+use crate::observation::{Observation, Target};
 use crate::timeline;
 
-pub use disagreements::disagreements;
+pub use disagreements::{Repeat, disagreements};
+pub use figures::{FindingBound, Findings};
+pub use flow::{Basis, Cause, Fate, FlowRecord, FlowSpan, Outcome};
+
 use fate::{Frame, Story};
 use findings::Judged;
 use world::World;
@@ -84,19 +88,6 @@ fn stories<'a>(sorted: &[&'a Observation]) -> Vec<Story<'a>> {
         by_flow.into_iter().map(|(id, events)| Story::new(id, events)).collect();
     stories.sort_by(|a, b| fate::natural(a.id, b.id));
     stories
-}
-
-/// Judges a recorded trial anew from its observations; what its runner had to say is kept. A record
-/// that has no observations (an import of what another tool judged) stays as it is.
-pub fn rejudge(trial: &mut Trial) {
-    if trial.observations.is_empty() {
-        return;
-    }
-    let verdict = judge(&trial.observations, &trial.config, trial.target.as_ref(), trial.outcome);
-    trial.flows = verdict.flows;
-    trial.findings = verdict.findings;
-    trial.finding_bounds = verdict.finding_bounds;
-    trial.warnings = verdict.warnings;
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use rstest::rstest;
 
 use super::*;
+use super::{Basis, Fate};
 use crate::clock::Ms;
 use crate::config::{Sigterm, Trigger};
 use crate::observation::{Event, Identity, Source};
-use crate::record::{Basis, Fate};
 use crate::stories::{self, UDP, flow, new, old, scenario, target};
 
 /// The fate and end of one flow of a measured trial that ended at 10 s.
@@ -162,7 +162,7 @@ fn what_many_flows_share_is_said_once() {
     for n in 1..=UDP {
         trial.observations.push(flow(50.0, FAILED(format!("udp-{n}"))));
     }
-    rejudge(&mut trial);
+    trial.judge_anew();
     assert_eq!(
         trial.warnings,
         [
@@ -179,7 +179,7 @@ fn an_end_long_before_the_kill_is_not_put_down_to_it() {
             observation.at = Ms::from_ms(500.0);
         }
     }
-    rejudge(&mut trial);
+    trial.judge_anew();
     assert_eq!(trial.flows[0].cause, None);
     assert!(trial.flows[1].cause.is_some());
 }
@@ -192,7 +192,7 @@ fn an_endpoint_that_left_before_the_trigger_is_told() {
             observation.at = Ms::from_ms(-3.0);
         }
     }
-    rejudge(&mut trial);
+    trial.judge_anew();
     let told = "the target's endpoint was no longer ready 3.0 ms before the trigger".to_owned();
     assert!(trial.warnings.contains(&told), "{:?}", trial.warnings);
     assert_eq!(trial.findings.endpoint_not_ready_ms, Some(749.0));
@@ -227,7 +227,7 @@ fn what_was_missed_is_told() {
     trial.observations.push(flow(50.0, FAILED("udp-2".into())));
     let ended = Event::ObservationEnded { complete: false };
     trial.observations.push(flow(27_310.0, ended));
-    rejudge(&mut trial);
+    trial.judge_anew();
     insta::assert_debug_snapshot!(trial.warnings);
 }
 
@@ -260,7 +260,7 @@ fn causes_of_each_story() {
 fn a_reset_is_put_down_to_the_app_only_if_it_said_so() {
     let mut trial = stories::exit(1);
     trial.observations.retain(|o| !matches!(o.event, Event::ResetForced { .. }));
-    rejudge(&mut trial);
+    trial.judge_anew();
     assert_eq!(trial.flows[0].cause.as_ref().unwrap().basis, Basis::Inferred);
 }
 
@@ -271,7 +271,7 @@ fn unused_drain_needs_every_udp_flow_to_have_moved() {
     trial.observations.retain(|o| {
         !matches!(&o.event, Event::Span { flow, by, .. } if flow == "udp-2" && by.uid == "uid-new")
     });
-    rejudge(&mut trial);
+    trial.judge_anew();
     assert_eq!(trial.findings.unused_drain_ms, None);
 }
 
@@ -291,11 +291,11 @@ fn disagreements_between_repeats_and_within_a_trial() {
         stories::scale(2),
         stories::aborted("drain-delete", 3),
     ];
-    insta::assert_snapshot!(disagreements(&trials).join("\n"), @"drain-scale: UDP fates differ between repeats: 001 refused 2, silent 2; 002 refused 1, silent 3");
+    insta::assert_snapshot!(crate::record::disagreements(&trials).join("\n"), @"drain-scale: UDP fates differ between repeats: 001 refused 2, silent 2; 002 refused 1, silent 3");
     let alike = [stories::scale(1), {
         let mut t = stories::scale(1);
         t.repeat = 2;
         t
     }];
-    insta::assert_snapshot!(disagreements(&alike).join("\n"), @"drain-scale: UDP flows of one trial differ, alike in 2 repeats: refused 2, silent 2");
+    insta::assert_snapshot!(crate::record::disagreements(&alike).join("\n"), @"drain-scale: UDP flows of one trial differ, alike in 2 repeats: refused 2, silent 2");
 }

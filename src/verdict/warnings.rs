@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use super::fate::{Ending, Story};
 use super::findings::Judged;
 use super::world::World;
+use super::{Fate, Outcome};
 use crate::clock::Ms;
 use crate::config::{Scenario, Sigterm};
 use crate::observation::{Event, Source};
-use crate::record::{Fate, Outcome, Protocol, Target};
+use crate::observation::{Protocol, Target};
 
 /// Below the drain window by less than this, a drain has lasted as long as it was to.
 const DRAIN_SLACK_MS: f64 = 100.0;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use crate::clock::Ms;
+use crate::observation::Target;
 use crate::observation::{Bound, Event, Observation, Source};
-use crate::record::Target;
 
 /// An instant and how exact it is.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use drainwatch::observation::{Event, Observation};
-use drainwatch::record::{Fate, Outcome, Protocol, Trial, load_run_dir};
+use drainwatch::observation::{Event, Observation, Protocol};
+use drainwatch::record::{Trial, load_run_dir};
+use drainwatch::verdict::{Fate, Outcome};
 
 /// A scenario's three lines and short windows.
 const SHORT: &str = "settle = \"1s\"\nobserve_after = \"1s\"\nrepeats = 1\n\

@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drainwatch::clock::ClockRelation;
 use drainwatch::clock::Ms;
 use drainwatch::config::{EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger};
+use drainwatch::observation::Target;
 use drainwatch::observation::{Bound, Event, Identity, Observation, Source};
-use drainwatch::record::{
-    ClockRelation, EnvironmentRef, Findings, Outcome, TRIAL_FORMAT, Target, Tool, Trial,
-};
+use drainwatch::record::{EnvironmentRef, TRIAL_FORMAT, Tool, Trial};
 use drainwatch::verdict;
+use drainwatch::verdict::{Findings, Outcome};
 
 /// TCP flows of each story.
 pub const TCP: u32 = 3;
@@ -229,7 +230,7 @@ impl Story {
             warnings: Vec::new(),
             runner_warnings: Vec::new(),
         };
-        verdict::rejudge(&mut trial);
+        trial.judge_anew();
         trial
     }
 }

@@ -1,6 +1,6 @@
 //! The figures of a trial, as the record says them, and how exact each is.
 //!
-//! Types and their names; what each figure is in a trial is [`crate::verdict`]'s to say.
+//! Types and their names; what each figure is in a trial is for [`super::judge`] to say.
 
 use serde::{Deserialize, Serialize};
 

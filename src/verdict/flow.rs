@@ -1,27 +1,30 @@
 //! What became of a flow, as the record says it.
 //!
-//! Types and their names; which fate a flow has is [`crate::verdict`]'s to say.
+//! Types and their names; which fate a flow has is for [`super::judge`] to say.
 
 use serde::{Deserialize, Serialize};
 
-use crate::observation::Identity;
+use crate::observation::{Identity, Protocol};
 
-/// Which protocol a flow speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// How a trial went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// TCP
-    Tcp,
-    /// UDP
-    Udp,
+pub enum Outcome {
+    /// It was measured.
+    Measured,
+    /// A precondition failed or it was interrupted: it is never averaged.
+    Aborted,
+    /// The API refused the trigger.
+    TriggerRefused,
 }
 
-impl Protocol {
-    /// As people write it.
+impl Outcome {
+    /// As in the record.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
+            Self::Measured => "measured",
+            Self::Aborted => "aborted",
+            Self::TriggerRefused => "trigger-refused",
         }
     }
 }
