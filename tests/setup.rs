@@ -271,7 +271,8 @@ fn ctrl_c_ends_the_build_with_its_descendants_and_a_second_setup_waits_until_the
     wait_for(|| fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')));
 
     machine.go("go1.26.8", "");
-    let mut second = machine.setup(CLOSED).stderr(Stdio::piped()).spawn().unwrap();
+    let mut second =
+        machine.setup(CLOSED).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(second.stderr.take().unwrap()).lines();
     let waiting = "waiting for another drainwatch setup to end";
     assert!(lines.by_ref().map(Result::unwrap).any(|line| line == waiting));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::host::{self, Search};
-use super::process::{self, Failure, Stop};
+use super::process::{self, Ending, Failure, Stop};
 use super::stopped;
 use crate::cluster::ClusterError;
 
@@ -71,7 +71,7 @@ pub fn install(
             .env("DEBIAN_FRONTEND", "noninteractive")
             // Else Ubuntu restarts services of the user's after each installation.
             .env("NEEDRESTART_SUSPEND", "1");
-        process::run(&mut command, None, log, stop, tick)
+        process::run(&mut command, None, log, Ending::Patient, stop, tick)
     };
     let mut install = vec!["install", "-y", "--no-install-recommends"];
     install.extend(packages);

@@ -105,12 +105,17 @@ impl Cache {
         let named = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         let base = named.filter(|path| path.is_absolute());
         match base.or_else(|| host::home().map(|home| home.join(".cache"))) {
-            Some(base) => Ok(Self { root: base.join("drainwatch") }),
+            Some(base) => Ok(Self::at(base.join("drainwatch"))),
             None => Err(ClusterError::Missing {
                 what: "this user has no home folder to keep components in".into(),
                 remedy: "Set XDG_CACHE_HOME to a folder for them.".into(),
             }),
         }
+    }
+
+    /// The one in this folder.
+    pub fn at(root: PathBuf) -> Self {
+        Self { root }
     }
 
     /// Its folder.
@@ -315,7 +320,7 @@ mod tests {
 
     fn filled() -> (tempfile::TempDir, Cache, Item) {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache { root: folder.path().join("drainwatch") };
+        let cache = Cache::at(folder.path().join("drainwatch"));
         let item = Release::parse("1.34.0").unwrap().item(Part::Containerd);
         assert_eq!(cache.state(&item).unwrap(), State::Absent);
         let _lock = cache.lock(&Stop::default(), &mut || panic!("nobody else is here")).unwrap();

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use super::cache::create;
 use super::host::Search;
-use super::process::{self, Failure, Stop};
+use super::modfile::ModFile;
+use super::process::{self, Ending, Failure, Stop};
 use super::versions::{Item, Part};
 use super::{io_error, stopped};
 use crate::cluster::ClusterError;
@@ -38,17 +39,6 @@ struct Downloaded {
     go_mod: Option<PathBuf>,
     sum: Option<String>,
     error: Option<String>,
-}
-
-/// A module's file, as far as a build needs it.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct ModFile {
-    /// `1.24.0`
-    go: String,
-    /// `default=go1.24`
-    godebug: Vec<String>,
-    /// Modules that it replaces by folders of its own repository.
-    staging: Vec<String>,
 }
 
 impl Go {
@@ -151,7 +141,8 @@ impl Go {
         let answer = scratch.join("module.json");
         let mut download = self.command("mod", &work);
         download.args(["download", "-json", &format!("{module}@{}", item.version)]);
-        let result = process::run(&mut download, Some(&answer), log, stop, &mut || ());
+        let result =
+            process::run(&mut download, Some(&answer), log, Ending::Prompt, stop, &mut || ());
         let text = fs::read_to_string(&answer).unwrap_or_default();
         let told: Option<Downloaded> = serde_json::from_str(&text).ok();
         // Go writes this error into its answer and not into the log.
@@ -186,7 +177,7 @@ impl Go {
             });
         }
         let ours = work.join("go.mod");
-        fs::write(&ours, mod_file.requiring(item))
+        fs::write(&ours, mod_file.requiring(item, module))
             .map_err(|error| io_error("could not write", &ours, error))?;
 
         let mut build = self.command("build", &work);
@@ -195,7 +186,7 @@ impl Go {
         folder.push("/");
         build.args([OsStr::new("-o"), &folder]).args(packages(item.part));
         let mut lines = Lines::of(log);
-        process::run(&mut build, None, log, stop, &mut || {
+        process::run(&mut build, None, log, Ending::Prompt, stop, &mut || {
             if let Some(count) = lines.new_count() {
                 progress(count);
             }
@@ -264,60 +255,6 @@ fn stamp(item: &Item) -> String {
     flags.join(" ")
 }
 
-impl ModFile {
-    /// Reads what is needed, in single lines and in blocks. (`go mod edit -json` would refuse a
-    /// file that is newer than the Go, before we can say so.)
-    fn parse(text: &str) -> Self {
-        let mut file = Self::default();
-        let mut block = "";
-        for line in text.lines() {
-            let line = line.split("//").next().unwrap_or("").trim();
-            let (verb, rest) = match (block, line.split_once(char::is_whitespace)) {
-                ("", Some((verb, "("))) => {
-                    block = verb;
-                    continue;
-                }
-                ("", Some((verb, rest))) => (verb, rest.trim()),
-                ("", None) => continue,
-                _ if line == ")" => {
-                    block = "";
-                    continue;
-                }
-                _ => (block, line),
-            };
-            match verb {
-                "go" => file.go = rest.into(),
-                "godebug" if !rest.is_empty() => file.godebug.push(rest.into()),
-                "replace" => {
-                    if let Some((name, to)) = rest.split_once("=>")
-                        && to.trim().starts_with("./staging/")
-                    {
-                        file.staging.extend(name.split_whitespace().next().map(str::to_owned));
-                    }
-                }
-                _ => {}
-            }
-        }
-        file
-    }
-
-    /// A module that requires an item and is otherwise like this one. Kubernetes publishes its
-    /// staging folders as modules of their own: v1.34.0 goes with v0.34.0.
-    fn requiring(&self, item: &Item) -> String {
-        let mut text =
-            format!("module drainwatch.local/{}\n\ngo {}\n\n", item.part.name(), self.go);
-        for setting in &self.godebug {
-            text += &format!("godebug {setting}\n");
-        }
-        text += &format!("require {} {}\n", module(item.part), item.version);
-        for name in &self.staging {
-            let version = item.version.replacen("v1.", "v0.", 1);
-            text += &format!("replace {name} => {name} {version}\n");
-        }
-        text
-    }
-}
-
 /// Counts lines that are appended to a file: with `-v`, one a package.
 struct Lines {
     file: Option<fs::File>,
@@ -353,25 +290,6 @@ impl Lines {
 mod tests {
     use super::*;
     use crate::cluster::local::components::versions::Release;
-
-    #[test]
-    fn a_module_is_made_from_lines_and_from_blocks_alike() {
-        let lines = "module k8s.io/kubernetes\n\ngo 1.24.0\n\ngodebug default=go1.24\n\n\
-                     require (\n\tgo.etcd.io/etcd v3.6.4 // indirect\n)\n\n\
-                     replace k8s.io/api => ./staging/src/k8s.io/api\n\
-                     replace example.com/fork => example.com/other v1.0.0\n";
-        let blocks = "// Generated.\nmodule k8s.io/kubernetes // here\ngo 1.24.0\n\
-                      godebug (\n\tdefault=go1.24\n)\nreplace (\n\
-                      \tk8s.io/api => ./staging/src/k8s.io/api\n)\n";
-        let file = ModFile::parse(lines);
-        assert_eq!(file, ModFile::parse(blocks));
-        let item = Release::parse("1.34.0").unwrap().item(Part::Kubernetes);
-        assert_eq!(
-            file.requiring(&item),
-            "module drainwatch.local/kubernetes\n\ngo 1.24.0\n\ngodebug default=go1.24\n\
-             require k8s.io/kubernetes v1.34.0\nreplace k8s.io/api => k8s.io/api v0.34.0\n"
-        );
-    }
 
     #[test]
     fn both_packages_that_hold_the_version_are_stamped() {

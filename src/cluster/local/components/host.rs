@@ -47,7 +47,8 @@ impl Search {
         search
     }
 
-    fn of(path: &OsStr) -> Self {
+    /// The folders of a value of `PATH`.
+    pub fn of(path: &OsStr) -> Self {
         // A relative folder would make the answer depend on where drainwatch is called.
         Self(std::env::split_paths(path).filter(|folder| folder.is_absolute()).collect())
     }

@@ -11,6 +11,7 @@ mod cache;
 mod download;
 mod gobuild;
 mod host;
+mod modfile;
 mod plan;
 mod process;
 mod setup;
@@ -62,16 +63,24 @@ pub struct Components {
 /// version that is not supported; and for a folder of the user's that does not hold this version.
 pub fn locate(kubernetes: &str) -> Result<Components, ClusterError> {
     let release = Release::parse(kubernetes)?;
-    let search = Search::of_environment();
+    let cache = Cache::of_user()?;
+    locate_in(release, user_folder().as_deref(), &cache, &Search::of_environment())
+}
+
+fn locate_in(
+    release: Release,
+    user_folder: Option<&Path>,
+    cache: &Cache,
+    search: &Search,
+) -> Result<Components, ClusterError> {
     let mut lacking = Vec::new();
     let mut versions = BTreeMap::new();
 
     let mut folders: BTreeMap<Part, PathBuf> = BTreeMap::new();
-    if let Some(folder) = user_folder() {
-        versions = folder_versions(&folder, release)?;
-        folders.extend(Part::ALL.map(|part| (part, folder.clone())));
+    if let Some(folder) = user_folder {
+        versions = folder_versions(folder, release)?;
+        folders.extend(Part::ALL.map(|part| (part, folder.to_owned())));
     } else {
-        let cache = Cache::of_user()?;
         for item in release.items() {
             match cache.state(&item)? {
                 State::Ready(manifest) => {
@@ -177,5 +186,73 @@ fn stopped() -> ClusterError {
         component: "setup".into(),
         reason: "ended by the user".into(),
         logs: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn script(path: &Path, says: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("#!/bin/sh\necho {says}\n")).unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn all_that_is_lacking_is_told_at_once_with_the_command_that_gets_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let tools = folder.path().join("tools");
+        for (tool, _) in TOOLS.iter().filter(|(tool, _)| !["nft", "runc"].contains(tool)) {
+            script(&tools.join(tool), "1.0");
+        }
+        let release = Release::parse("1.36.3").unwrap();
+        let cache = Cache::at(folder.path().join("cache"));
+        let item = release.item(Part::Cni);
+        fs::create_dir_all(cache.folder(&item).unwrap()).unwrap();
+        let search = Search::of(tools.as_os_str());
+        let error = locate_in(release, None, &cache, &search).unwrap_err();
+        insta::assert_snapshot!(error.to_string(), @r"
+        a local cluster of Kubernetes v1.36.3 needs what is not here: etcd v3.6.4; containerd v2.1.5; CNI plugins v1.8.0 (damaged: manifest.json: No such file or directory (os error 2)); Kubernetes v1.36.3; the host's runc, nft
+          `drainwatch setup --kubernetes 1.36.3` gets it (as does `drainwatch apply --setup`).
+        ");
+    }
+
+    #[test]
+    fn a_folder_of_the_users_is_recorded_with_the_versions_that_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tools, flat) = (folder.path().join("tools"), folder.path().join("flat"));
+        for (tool, _) in TOOLS {
+            script(&tools.join(tool), &format!("{tool} 1.0"));
+        }
+        for binary in Part::ALL.iter().flat_map(|part| part.binaries()) {
+            let says = match *binary {
+                "kube-apiserver" => "Kubernetes v1.34.2",
+                "etcd" => "etcd Version: 3.5.9",
+                "containerd" => "containerd github.com/containerd/containerd 1.6.20~ds1",
+                _ => "version unknown",
+            };
+            script(&flat.join(binary), says);
+        }
+        let release = Release::parse("1.34.2").unwrap();
+        let cache = Cache::at(folder.path().join("cache"));
+        let search = Search::of(tools.as_os_str());
+        let found = locate_in(release, Some(&flat), &cache, &search).unwrap();
+        assert_eq!(found.cni, flat);
+        assert_eq!(found.runc, tools.join("runc"));
+        let versions = ["kubernetes", "etcd", "containerd", "cni", "cni source", "iptables"]
+            .map(|key| found.versions[key].clone());
+        let source = format!("folder {}", flat.display());
+        assert_eq!(
+            versions,
+            ["v1.34.2", "v3.5.9", "v1.6.20~ds1", "unknown", &source, "iptables 1.0"]
+        );
+
+        let other = Release::parse("1.34.0").unwrap();
+        let error = locate_in(other, Some(&flat), &cache, &search).unwrap_err().to_string();
+        assert!(error.contains("its kube-apiserver is v1.34.2, not v1.34.0"), "{error}");
     }
 }

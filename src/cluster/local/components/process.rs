@@ -34,6 +34,16 @@ impl Stop {
     }
 }
 
+/// How a program is ended when it has to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Asked to, killed if it has not ended soon; killed when this process ends.
+    Prompt,
+    /// Asked to and waited for, and left alone when this process ends: a package manager must not
+    /// be cut off halfway.
+    Patient,
+}
+
 /// How a program went wrong.
 #[derive(Debug)]
 pub enum Failure {
@@ -68,6 +78,7 @@ pub fn run(
     command: &mut Command,
     output: Option<&Path>,
     log: &Path,
+    ending: Ending,
     stop: &Stop,
     tick: &mut dyn FnMut(),
 ) -> Result<(), Failure> {
@@ -78,7 +89,8 @@ pub fn run(
         None => errors.try_clone(),
     };
     command.stdin(Stdio::null()).stdout(out.map_err(Failure::Io)?).stderr(errors);
-    let status = until_end(start(command).map_err(Failure::Io)?, None, stop, tick)?;
+    let child = start(command, ending).map_err(Failure::Io)?;
+    let status = until_end(child, ending, None, stop, tick)?;
     if status.success() { Ok(()) } else { Err(Failure::Ended(status, last_lines(log))) }
 }
 
@@ -87,25 +99,26 @@ pub fn ask(command: &mut Command, at_most: Duration) -> Result<String, Failure> 
     let (mut reader, writer) = io::pipe().map_err(Failure::Io)?;
     command.stdin(Stdio::null());
     command.stdout(writer.try_clone().map_err(Failure::Io)?).stderr(writer);
-    let child = start(command);
+    let child = start(command, Ending::Prompt);
     // The command holds the pipe's writing ends: as long as it does, reading does not end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = child.map_err(Failure::Io)?;
     // Versions fit into the pipe, so the program never waits for its reader.
-    let status = until_end(child, Some(at_most), &Stop::default(), &mut || ())?;
+    let status = until_end(child, Ending::Prompt, Some(at_most), &Stop::default(), &mut || ())?;
     let mut text = Vec::new();
     reader.read_to_end(&mut text).map_err(Failure::Io)?;
     let text = String::from_utf8_lossy(&text).into_owned();
     if status.success() { Ok(text) } else { Err(Failure::Ended(status, tail(&text))) }
 }
 
-/// Starts it as the leader of a process group of its own, which ends with this thread.
-fn start(command: &mut Command) -> io::Result<Child> {
+/// Starts it as the leader of a process group of its own.
+fn start(command: &mut Command, ending: Ending) -> io::Result<Child> {
     command.process_group(0);
-    // SAFETY: prctl is async-signal-safe, and nothing else is called between fork and exec.
-    unsafe {
-        command
-            .pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
+    if ending == Ending::Prompt {
+        // The signal comes when this thread ends: it is the one that waits for the program.
+        let with_us = || nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from);
+        // SAFETY: prctl is async-signal-safe, and nothing else is called between fork and exec.
+        unsafe { command.pre_exec(with_us) };
     }
     // ETXTBSY: another thread forked while a freshly written binary was still open for writing.
     let mut tries = 0;
@@ -122,6 +135,7 @@ fn start(command: &mut Command) -> io::Result<Child> {
 
 fn until_end(
     mut child: Child,
+    ending: Ending,
     at_most: Option<Duration>,
     stop: &Stop,
     tick: &mut dyn FnMut(),
@@ -136,7 +150,7 @@ fn until_end(
         }
         let late = at_most.is_some_and(|limit| began.elapsed() > limit);
         if late || stop.is_stopped() {
-            end(&mut child);
+            end(&mut child, ending);
             return Err(if late { Failure::TooLong } else { Failure::Stopped });
         }
         tick();
@@ -147,15 +161,17 @@ fn until_end(
 }
 
 /// Ends the group: politely first, since Go and apt put their temporary files away.
-fn end(child: &mut Child) {
+fn end(child: &mut Child, ending: Ending) {
     let group = Pid::from_raw(child.id().cast_signed());
     // Failures mean that it has ended already.
     let _ = killpg(group, Signal::SIGINT);
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
-        std::thread::sleep(Duration::from_millis(20));
+    if ending == Ending::Prompt {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = killpg(group, Signal::SIGKILL);
     }
-    let _ = killpg(group, Signal::SIGKILL);
     let _ = child.wait();
 }
 
@@ -195,6 +211,7 @@ mod tests {
             &mut shell("for i in 1 2 3 4 5 6 7 8 9; do echo line $i; done; echo bad >&2; exit 3"),
             None,
             &log,
+            Ending::Prompt,
             &Stop::default(),
             &mut || (),
         )
@@ -211,7 +228,7 @@ mod tests {
         let stop = Stop::default();
         let mut command = shell("sleep 60 & echo $! > pid; wait");
         command.current_dir(folder.path());
-        let result = run(&mut command, None, &log, &stop, &mut || {
+        let result = run(&mut command, None, &log, Ending::Prompt, &stop, &mut || {
             if std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')) {
                 stop.stop();
             }
