@@ -9,6 +9,8 @@ pub mod clock;
 pub mod cluster;
 pub mod commands;
 pub mod config;
+pub mod flow;
 pub mod observation;
 pub mod plan;
 pub mod record;
+pub mod workload;

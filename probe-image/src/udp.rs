@@ -1,0 +1,71 @@
+//! UDP flows: a few sockets on one port, each with a reader that does nothing but answer.
+//!
+//! Several sockets, because one socket's receive buffer is small on a stock kernel (208 KiB) and
+//! a datagram that is dropped there would be measured as silence.
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::thread;
+
+use drainwatch_probe::wire::{Answer, Frame, MAX_FRAME, SHORT_FRAME, parse};
+use socket2::Type;
+
+use crate::process::{Moment, Process};
+use crate::socket;
+
+const SOCKETS: usize = 2;
+/// What is asked for; the kernel gives at most `net.core.rmem_max`.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// Answers on `port` (0: any) until the process ends; gives the port.
+///
+/// # Errors
+/// The port could not be bound, or a thread not started.
+pub fn serve(port: u16, process: &Arc<Process>) -> io::Result<u16> {
+    // The first socket is bound without SO_REUSEPORT: with it, another process of the same user
+    // could hold the port already, and the two would share its flows.
+    let first = socket::bind(Type::DGRAM, port)?;
+    first.set_reuse_port(true)?;
+    let port = socket::port(&first)?;
+    let family = first.local_addr()?;
+    let mut sockets = vec![first];
+    while sockets.len() < SOCKETS {
+        let next = socket2::Socket::new(family.domain(), Type::DGRAM, None)?;
+        if family.is_ipv6() {
+            next.set_only_v6(false)?;
+        }
+        next.set_reuse_port(true)?;
+        next.bind(&family)?;
+        sockets.push(next);
+    }
+    for socket in sockets {
+        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+        let (socket, process) = (UdpSocket::from(socket), Arc::clone(process));
+        thread::Builder::new()
+            .name("udp".to_owned())
+            .spawn(move || answer_all(&socket, &process.speaker))?;
+    }
+    Ok(port)
+}
+
+fn answer_all(socket: &UdpSocket, speaker: &[u8]) {
+    // One byte more than a heartbeat, so that a longer datagram is seen to be none.
+    let mut datagram = [0; SHORT_FRAME + 1];
+    let mut answer = Vec::with_capacity(MAX_FRAME);
+    loop {
+        // Errors are those of single datagrams, or pass: an answer that can't be sent is one that
+        // the client misses.
+        let Ok((length, client)) = socket.recv_from(&mut datagram) else { continue };
+        let Ok(Some((Frame::Heartbeat(heartbeat), used))) = parse(&datagram[..length]) else {
+            continue;
+        };
+        if used != length {
+            continue;
+        }
+        let Moment { mono_ns, wall_ns } = Moment::now();
+        answer.clear();
+        Answer { heartbeat, mono_ns, wall_ns, speaker }.encode(&mut answer);
+        let _ = socket.send_to(&answer, client);
+    }
+}

@@ -1,0 +1,3 @@
+//! What is run in the cluster.
+
+pub mod image;
