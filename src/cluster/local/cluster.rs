@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures::future::try_join_all;
@@ -11,7 +10,6 @@ use futures::future::try_join_all;
 use super::runner::Supervisor;
 use super::{facts, logs, paths};
 use crate::cluster::{Cluster, ClusterError, Node, ProviderFacts};
-use crate::config::ProxyMode;
 
 /// A cluster of processes on this host. Dropping it lets go of its supervisor, which removes it.
 pub(super) struct LocalCluster {
@@ -21,11 +19,8 @@ pub(super) struct LocalCluster {
     pub state: PathBuf,
     pub subnet: String,
     pub nodes: Vec<Node>,
-    pub proxy_mode: ProxyMode,
     pub versions: BTreeMap<String, String>,
     pub ctr: PathBuf,
-    /// Components that have ended since the cluster was up.
-    pub ended: Arc<Mutex<Vec<String>>>,
     pub supervisor: Option<Supervisor>,
 }
 

@@ -114,8 +114,10 @@ fn write_control_plane(
     // As kubeadm does: a group that may use kubelets' APIs and no more would need a binding first.
     let kubelet_client = Subject::client("kube-apiserver-kubelet-client", Some("system:masters"));
     authority.issue(conf, "apiserver-kubelet-client", &kubelet_client)?;
-    for user in ["kube-controller-manager", "kube-scheduler"] {
-        authority.issue(conf, user, &Subject::client(&format!("system:{user}"), None))?;
+    // The controller manager acts with its own rights for all of its controllers (daemons.rs).
+    let users = [("kube-controller-manager", Some("system:masters")), ("kube-scheduler", None)];
+    for (user, group) in users {
+        authority.issue(conf, user, &Subject::client(&format!("system:{user}"), group))?;
         write_kubeconfig(conf, inside, user, &layout.api())?;
     }
     pki::service_account_keys(conf)?;

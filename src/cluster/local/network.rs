@@ -64,7 +64,7 @@ fn choose(seed: u32, used: &[Range]) -> Option<Ipv4Addr> {
     };
     POOLS.iter().find_map(|(first, count)| {
         (0..*count)
-            .map(|i| Ipv4Addr::from_bits(first.to_bits() + ((seed % count + i) % count << 8)))
+            .map(|i| Ipv4Addr::from_bits(first.to_bits() + (((seed % count + i) % count) << 8)))
             .find(|subnet| free(*subnet))
     })
 }

@@ -8,8 +8,9 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
 
 use super::cluster::LocalCluster;
 use super::components::Components;
@@ -25,7 +26,9 @@ const DOWN_BOUND: Duration = Duration::from_secs(30);
 pub(super) struct Supervisor {
     child: Child,
     stdin: Option<ChildStdin>,
-    lines: Lines<BufReader<ChildStdout>>,
+    reports: mpsc::UnboundedReceiver<Result<Report, ClusterError>>,
+    /// Components that have ended although nobody asked them to, each with why.
+    pub ended: Arc<Mutex<Vec<String>>>,
 }
 
 /// Makes a cluster and waits until it can be used.
@@ -68,10 +71,8 @@ pub(super) async fn start(
         kubeconfig,
         state,
         subnet,
-        proxy_mode: spec.proxy_mode,
         versions,
         ctr,
-        ended: Arc::new(Mutex::new(Vec::new())),
         supervisor: Some(supervisor),
     };
     match cluster.usable().await {
@@ -126,7 +127,10 @@ impl Supervisor {
         let Some(stdout) = child.stdout.take() else {
             return Err(failed("it has no standard output"));
         };
-        Ok(Self { child, stdin, lines: BufReader::new(stdout).lines() })
+        let (to, reports) = mpsc::unbounded_channel();
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn(listen(stdout, to, ended.clone()));
+        Ok(Self { child, stdin, reports, ended })
     }
 
     async fn say(&mut self, message: &impl serde::Serialize) -> Result<(), ClusterError> {
@@ -136,13 +140,9 @@ impl Supervisor {
         stdin.write_all(&line).await.map_err(|source| io("the supervisor", source))
     }
 
-    /// Its next report. May be cancelled: lines are read whole or not at all.
-    pub(super) async fn hear(&mut self) -> Result<Report, ClusterError> {
-        match self.lines.next_line().await {
-            Ok(Some(line)) => serde_json::from_str(&line).map_err(|e| failed(&e.to_string())),
-            Ok(None) => Err(failed("it ended")),
-            Err(source) => Err(io("the supervisor", source)),
-        }
+    /// Its next report. May be called off and called again.
+    async fn hear(&mut self) -> Result<Report, ClusterError> {
+        self.reports.recv().await.unwrap_or_else(|| Err(failed("it ended")))
     }
 
     async fn down(&mut self) -> Result<(), ClusterError> {
@@ -177,6 +177,24 @@ impl Supervisor {
             Ok(Err(source)) => Err(io("the supervisor", source)),
             Err(_) => Err(failed("it did not end")),
         }
+    }
+}
+
+/// Reads the supervisor's reports for as long as it lives, whoever asks for them or not.
+async fn listen(
+    from: ChildStdout,
+    to: mpsc::UnboundedSender<Result<Report, ClusterError>>,
+    ended: Arc<Mutex<Vec<String>>>,
+) {
+    let mut lines = BufReader::new(from).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let report = serde_json::from_str(&line).map_err(|e| failed(&format!("{line}: {e}")));
+        if let Ok(Report::Ended { component, reason }) = &report
+            && let Ok(mut ended) = ended.lock()
+        {
+            ended.push(format!("{component} {reason}"));
+        }
+        let _ = to.send(report); // nobody listens any more once the cluster is dropped
     }
 }
 
