@@ -63,21 +63,23 @@ pub async fn read(cluster: &dyn Cluster, provider: &str) -> Result<Environment, 
             put(format!("node/{name}/{key}"), value.map_err(Into::into));
         }
     }
-    let boot = crate::clock::boot_id().ok_or("the kernel does not say");
-    put("runner/boot_id".into(), boot.map_err(Into::into));
     for key in ["cni", "proxy mode", "cgroup version"] {
         if !fixed.contains_key(key) {
             warnings.push(format!("{key} is not known of clusters of the provider {provider}"));
             fixed.insert(key.into(), UNKNOWN.into());
         }
     }
+    // Another boot of the same kernel is the same environment.
+    let mut varying = facts.varying;
+    let boot = crate::clock::boot_id().unwrap_or_else(|| UNKNOWN.into());
+    varying.insert("runner/boot_id".into(), boot);
     Ok(Environment {
         format: "drainwatch.environment/1".into(),
         cluster: cluster.name().into(),
         provider: provider.into(),
         digest: digest(&fixed),
         fixed,
-        varying: facts.varying,
+        varying,
         warnings,
     })
 }

@@ -12,7 +12,6 @@ use super::Exit;
 use crate::cli::SummarizeArgs;
 use crate::record::{RunFolder, Trial, load_run_dir};
 use crate::report;
-use crate::verdict;
 
 /// Runs the command.
 pub fn run(args: &SummarizeArgs) -> ExitCode {

@@ -211,7 +211,7 @@ impl Runner<'_> {
             reason: error.to_string(),
             logs: None,
         })?;
-        let environment = environment::read(cluster, self.provider.name(), &arm.cluster).await?;
+        let environment = environment::read(cluster, self.provider.name()).await?;
         let file = format!("environment/{}.json", arm.name);
         write_json(&self.folder.join(&file), &environment)?;
         for warning in &environment.warnings {
