@@ -14,7 +14,6 @@ use drainwatch::config::{EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trig
 use drainwatch::observation::Target;
 use drainwatch::observation::{Bound, Event, Identity, Observation, Source};
 use drainwatch::record::{EnvironmentRef, TRIAL_FORMAT, Tool, Trial};
-use drainwatch::verdict;
 use drainwatch::verdict::{Findings, Outcome};
 
 /// TCP flows of each story.
