@@ -22,7 +22,8 @@ use crate::cluster::{Cluster, ClusterError, Provider, environment};
 use crate::plan::{Arm, Plan};
 use crate::record::{ArmStage, EnvironmentRef, Run, Tool, Trial, WriteError, write_json};
 use crate::verdict::Outcome;
-use crate::workload::{self, image};
+use crate::workload;
+use crate::workload::image::{self, Image};
 
 pub use events::{Events, Phase, RunEvent};
 pub use signals::Stop;
@@ -203,8 +204,8 @@ impl Runner<'_> {
         cluster: &'a dyn Cluster,
     ) -> Result<ArmContext<'a>, ArmError> {
         let archive = tempfile::NamedTempFile::new().map_err(io("a temporary file"))?;
-        image::write_archive(archive.as_file(), &[&image::image_name(), PAUSE_IMAGE])
-            .map_err(io("the probe's image"))?;
+        let images = [Image::probe(), Image::pause(PAUSE_IMAGE)];
+        image::write_archive(archive.as_file(), &images).map_err(io("the probe's image"))?;
         cluster.load_image(archive.path()).await?;
         workload::prepare(&cluster.client()).await.map_err(|error| ClusterError::Component {
             component: "the trials' namespace".to_owned(),

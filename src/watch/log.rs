@@ -37,6 +37,8 @@ pub struct LogView {
 /// The process that writes the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
+    /// The pod's UID.
+    pub uid: String,
     /// Its instance id.
     pub instance: String,
     /// The probe's version.
@@ -84,6 +86,7 @@ impl Log {
             exiting = matches!(line.event, LogEvent::Exiting { .. });
             if let LogEvent::Started { version } = &line.event {
                 let started = Arc::new(Started {
+                    uid: self.uid.clone(),
                     instance: line.instance.clone(),
                     version: version.clone(),
                     boot_id: line.boot_id.clone(),
