@@ -111,6 +111,9 @@ impl Server {
             for event in &events[..ready] {
                 // Not only when its own event comes up: with many flows that is late.
                 self.check_sigterm(options);
+                if self.phase == Phase::Done {
+                    break; // the connections that the rest is about are gone
+                }
                 match event.data() {
                     LISTENER => self.accept(),
                     SIGTERM => {}
