@@ -288,7 +288,10 @@ impl Server {
                 self.after(token, was_stuck, result);
             }
         }
-        self.phase = Phase::Closing { until: Instant::now() + LINGER };
+        self.phase = match self.held() {
+            0 => Phase::Done,
+            _ => Phase::Closing { until: Instant::now() + LINGER },
+        };
         self.process.log(ended, LogEvent::DrainEnded { all_gone, flows });
     }
 }
