@@ -4,6 +4,7 @@
 //! the environment record, a way to load an image and, where it can, entry to a node's
 //! namespaces. Providers know nothing of each other, of workloads or of trials.
 
+pub mod environment;
 pub mod local;
 
 use std::net::Ipv4Addr;

@@ -19,8 +19,8 @@ use super::speakers::Speakers;
 use super::story::{Counted, End, Refusal, Story};
 use super::{Counters, FlowSpec, FlowState, tcp, udp};
 use crate::clock::monotonic_ns;
+use crate::observation::Protocol;
 use crate::observation::Sink;
-use crate::record::Protocol;
 
 /// Flows are opened one after another, this far apart: a backlog of connects that is too long
 /// for the app would be measured as delay.

@@ -6,6 +6,7 @@
 //!
 //! [`Source::Flow`]: crate::observation::Source::Flow
 
+mod dial;
 mod engine;
 mod speakers;
 mod story;
@@ -26,8 +27,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::clock::{Stamp, monotonic_ns};
+use crate::observation::Protocol;
 use crate::observation::{Identity, Sink};
-use crate::record::Protocol;
+
+pub use dial::dial;
 
 use self::engine::Core;
 use self::story::Story;

@@ -245,7 +245,7 @@ impl Story {
     }
 
     /// The flow's state for those who wait.
-    pub fn state(&self, protocol: crate::record::Protocol) -> super::FlowState {
+    pub fn state(&self, protocol: crate::observation::Protocol) -> super::FlowState {
         super::FlowState {
             id: Arc::clone(&self.id),
             protocol,

@@ -1,10 +1,95 @@
 //! The local provider: each node a tree of processes in namespaces of its own.
+//!
+//! Takes a [`ClusterSpec`], gives a [`Cluster`] made of Kubernetes' own binaries. The runner (this
+//! module) starts one supervisor a cluster, of the same binary, and holds a pipe to it; the
+//! supervisor makes everything else, and removes it when it is told to or when the pipe ends.
 
 pub mod components;
 
+mod cgroup;
+mod check;
+mod cluster;
+mod daemons;
+mod facts;
+mod files;
+mod gate;
+mod hold;
+mod layout;
+mod logs;
+mod mounts;
+mod network;
+mod node;
+mod paths;
+mod pki;
+mod ready;
+mod runner;
+mod state;
+mod supervisor;
+mod wire;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use async_trait::async_trait;
+
+use super::{Cluster, ClusterError, Provider};
+use crate::config::ClusterSpec;
+
+/// The name of the image that pods' sandboxes run. It is in no registry: the archive given to
+/// [`Cluster::load_image`] has to hold it.
+pub const PAUSE_IMAGE: &str = "drainwatch.local/pause:1";
+
+/// Makes clusters of processes on this host.
+#[derive(Clone, Debug)]
+pub struct LocalProvider {
+    /// The drainwatch binary, which is also what the cluster's own processes run.
+    pub executable: PathBuf,
+}
+
+impl Default for LocalProvider {
+    fn default() -> Self {
+        // Names this very binary even where its file has been replaced since.
+        Self { executable: "/proc/self/exe".into() }
+    }
+}
+
+#[async_trait]
+impl Provider for LocalProvider {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn check(&self, spec: &ClusterSpec) -> Result<(), ClusterError> {
+        check::check(spec).map(drop)
+    }
+
+    async fn up(&self, spec: &ClusterSpec, logs: &Path) -> Result<Box<dyn Cluster>, ClusterError> {
+        let components = check::check(spec)?;
+        let up = runner::start(&self.executable, new_name()?, spec, components, logs).await?;
+        Ok(Box::new(up))
+    }
+}
+
+/// `dw-3f9a1c`: chance decides, and the supervisor refuses a name that is taken.
+fn new_name() -> Result<String, ClusterError> {
+    let mut bytes = [0; 3];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|source| ClusterError::Io { what: "/dev/urandom".into(), source })?;
+    Ok(format!("dw-{:02x}{:02x}{:02x}", bytes[0], bytes[1], bytes[2]))
+}
+
 /// Entry of the processes that this provider starts of the same binary.
-pub fn internal(_args: &[String]) -> ExitCode {
-    todo!()
+pub fn internal(args: &[String]) -> ExitCode {
+    match args.first().map(String::as_str) {
+        Some("supervise") => supervisor::main(),
+        Some("node-init") => node::main(),
+        Some("hold-bridge") => supervisor::hold_bridge(),
+        Some("hold") => hold::main(&args[1..]),
+        _ => {
+            eprintln!("drainwatch: no such internal command");
+            ExitCode::from(2)
+        }
+    }
 }

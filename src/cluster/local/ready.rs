@@ -1,0 +1,61 @@
+//! When a cluster whose processes are up can be used: every node Ready and not tainted as if it
+//! were not, and what a first pod needs is there.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node as KubeNode, ServiceAccount};
+use kube::Client;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::json;
+
+use crate::cluster::{ClusterError, Node};
+
+const ASK_EVERY: Duration = Duration::from_millis(25);
+const BOUND: Duration = Duration::from_secs(60);
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// Waits for all of it, and labels the control plane as kubeadm does (a kubelet may not label
+/// itself so).
+pub(super) async fn wait(client: &Client, nodes: &[Node]) -> Result<(), ClusterError> {
+    let deadline = Instant::now() + BOUND;
+    let kube_nodes: Api<KubeNode> = Api::all(client.clone());
+    let labels = Patch::Merge(json!({"metadata": {"labels": {CONTROL_PLANE: ""}}}));
+    kube_nodes.patch(&nodes[0].name, &PatchParams::default(), &labels).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    let configs: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    loop {
+        let listed = kube_nodes.list(&ListParams::default()).await?.items;
+        let mut missing: Vec<String> = nodes
+            .iter()
+            .filter(|node| !listed.iter().any(|n| is_ready(n, &node.name)))
+            .map(|node| format!("{} is not Ready", node.name))
+            .collect();
+        if missing.is_empty() && accounts.get_opt("default").await?.is_none() {
+            missing.push("there is no default service account".into());
+        }
+        if missing.is_empty() && configs.get_opt("kube-root-ca.crt").await?.is_none() {
+            missing.push("there is no kube-root-ca.crt".into());
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(ClusterError::Component {
+                component: "cluster".into(),
+                reason: format!("{} after {} s", missing.join(", "), BOUND.as_secs()),
+                logs: None,
+            });
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+fn is_ready(node: &KubeNode, name: &str) -> bool {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let ready =
+        conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
+    let taints = node.spec.as_ref().and_then(|s| s.taints.as_ref());
+    let tainted = taints.is_some_and(|all| all.iter().any(|t| t.key == NOT_READY));
+    node.metadata.name.as_deref() == Some(name) && ready && !tainted
+}

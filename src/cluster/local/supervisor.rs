@@ -1,0 +1,366 @@
+//! The supervisor: one process a cluster, which outlives the runner and removes everything.
+//!
+//! Takes an [`Order`] and then commands on standard input, tells the runner on standard output.
+//! The end of its standard input means that the runner is gone, however it went. Its main thread
+//! starts every process: the kernel ends nodes with the *thread* that started them.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
+use nix::unistd::{Pid, chdir, dup2_stderr, setsid};
+
+use super::layout::Layout;
+use super::state::{self, State};
+use super::wire::{self, NodeOrder, NodeReport, Order, Report, UpNode, send};
+use super::{cgroup, daemons, files, logs, network};
+
+/// All components of all nodes are up within this time, or the cluster has failed.
+const BOUND: Duration = Duration::from_secs(120);
+/// How long the end may take before what is left is named.
+const END_BOUND: Duration = Duration::from_secs(10);
+
+/// `drainwatch internal supervise CLUSTER` (the name is for whoever reads `ps`).
+pub(super) fn main() -> ExitCode {
+    // A Ctrl-C on the runner's terminal does not reach another session.
+    let _ = setsid();
+    let _ = chdir("/");
+    outlive_signals();
+    let mut line = String::new();
+    let mut stdin = BufReader::new(io::stdin());
+    if !matches!(stdin.read_line(&mut line), Ok(1..)) {
+        return ExitCode::FAILURE;
+    }
+    let order: Order = match serde_json::from_str(&line) {
+        Ok(order) => order,
+        Err(error) => {
+            eprintln!("drainwatch: an order that can't be read: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (events, inbox) = mpsc::channel();
+    let to = events.clone();
+    std::thread::spawn(move || listen(stdin, &to));
+    Supervisor::run(order, &events, &inbox)
+}
+
+/// SIGINT, SIGTERM and SIGHUP are for the runner. Handlers that do nothing, since ignored signals
+/// would be inherited by every process of the cluster, up to the workload's.
+fn outlive_signals() {
+    extern "C" fn nothing(_: i32) {}
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
+    for number in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        // SAFETY: the handler does nothing, so it may run at any point.
+        let _ = unsafe { sigaction(number, &action) };
+    }
+}
+
+/// What the main thread reacts to.
+enum Event {
+    /// The runner wants the cluster gone, or is gone itself.
+    End,
+    Node(usize, NodeReport),
+    /// A node's init is gone.
+    NodeGone(usize),
+}
+
+fn listen(from: impl BufRead, to: &Sender<Event>) {
+    for line in from.lines() {
+        match line.map(|line| serde_json::from_str(&line)) {
+            Ok(Ok(wire::Command::Down)) | Err(_) => break,
+            Ok(Err(error)) => eprintln!("a command that can't be read: {error}"),
+        }
+    }
+    let _ = to.send(Event::End);
+}
+
+fn listen_node(index: usize, from: impl io::Read, to: &Sender<Event>) {
+    for line in BufReader::new(from).lines() {
+        match line.map(|line| serde_json::from_str(&line)) {
+            Ok(Ok(report)) => drop(to.send(Event::Node(index, report))),
+            Ok(Err(error)) => eprintln!("a node's report that can't be read: {error}"),
+            Err(_) => break,
+        }
+    }
+    let _ = to.send(Event::NodeGone(index));
+}
+
+/// Why there is no cluster.
+enum Stop {
+    Asked,
+    Failed { component: String, reason: String },
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Failed { component: "set-up".into(), reason: error.to_string() }
+    }
+}
+
+/// What has been made so far, and has to go again.
+struct Supervisor<'a> {
+    order: Order,
+    events: &'a Sender<Event>,
+    inbox: &'a Receiver<Event>,
+    started: Instant,
+    state: Option<State>,
+    layout: Option<Layout>,
+    bridge: Option<Child>,
+    nodes: Vec<Child>,
+}
+
+impl<'a> Supervisor<'a> {
+    fn run(order: Order, events: &'a Sender<Event>, inbox: &'a Receiver<Event>) -> ExitCode {
+        let mut it = Self {
+            order,
+            events,
+            inbox,
+            started: Instant::now(),
+            state: None,
+            layout: None,
+            bridge: None,
+            nodes: Vec::new(),
+        };
+        let stop = it.up().and_then(|()| it.watch()).err().unwrap_or(Stop::Asked);
+        let kept = match (&stop, &it.state) {
+            (Stop::Failed { .. }, Some(state)) => {
+                logs::copy(&state.path, &it.order.logs).is_ok().then(|| it.order.logs.clone())
+            }
+            _ => None,
+        };
+        let left = it.down();
+        let report = match stop {
+            Stop::Asked => Report::Down { left },
+            Stop::Failed { component, reason } => Report::Failed { component, reason, logs: kept },
+        };
+        let _ = send(io::stdout(), &report); // the runner may be gone
+        ExitCode::SUCCESS
+    }
+
+    fn note(&self, text: &str) {
+        eprintln!("{:7.3} {text}", self.started.elapsed().as_secs_f64());
+    }
+
+    fn up(&mut self) -> Result<(), Stop> {
+        let name = self.order.name.clone();
+        let root = state::lock_root()?;
+        state::sweep(&root);
+        let state = self.state.insert(State::create(&root, &name)?);
+        let path = state.path.clone();
+        dup2_stderr(File::create(path.join("supervisor.log"))?).map_err(io::Error::from)?;
+
+        // Forks come before the lock is given back; they wait for their orders.
+        let bridge = self.bridge.insert(bridge_holder()?).id().cast_signed();
+        let mut pids = Vec::new();
+        for index in 0..self.order.spec.nodes {
+            let mut child = node_init(&name, &format!("node-{}", index + 1))?;
+            pids.push(child.id().cast_signed());
+            let stdout = child.stdout.take();
+            self.nodes.push(child);
+            let to = self.events.clone();
+            let index = index as usize;
+            std::thread::spawn(move || match stdout {
+                Some(stdout) => listen_node(index, stdout, &to),
+                None => drop(to.send(Event::NodeGone(index))),
+            });
+        }
+        let seed = u32::from_str_radix(name.trim_start_matches("dw-"), 16).unwrap_or(0);
+        let layout = Layout::new(&name, &self.order.spec, network::free_subnet(seed)?);
+        let layout = &*self.layout.insert(layout);
+        network::connect_host(layout, bridge)?;
+        drop(root);
+
+        network::connect_nodes(layout, bridge, &pids)?;
+        files::write(&path, layout)?;
+        for ((node, pid), child) in layout.nodes.iter().zip(&pids).zip(&mut self.nodes) {
+            cgroup::create(&node.cgroup)?;
+            cgroup::enter(&node.cgroup, Pid::from_raw(*pid))?;
+            let mut sysctls = self.order.spec.sysctls.clone();
+            sysctls.entry("net.ipv4.ip_forward".into()).or_insert_with(|| "1".into());
+            let order = NodeOrder {
+                node: node.name.clone(),
+                components: self.order.components.clone(),
+                conf: path.join(&node.name).join("conf"),
+                logs: path.join(&node.name).join("logs"),
+                api: layout.api(),
+                sysctls,
+                daemons: daemons::of(layout, node),
+            };
+            match &mut child.stdin {
+                Some(stdin) => send(stdin, &order)?,
+                None => return Err(io::Error::other("a node's init has no standard input").into()),
+            }
+        }
+        self.note("nodes started");
+        self.wait_ready()?;
+        let layout = self.layout.as_ref().ok_or_else(|| io::Error::other("no layout"))?;
+        let nodes = layout.nodes.iter().zip(&pids).map(|(node, pid)| UpNode {
+            name: node.name.clone(),
+            address: node.address,
+            pid: *pid,
+        });
+        let report = Report::Up {
+            kubeconfig: path.join("kubeconfig"),
+            subnet: format!("{}/24", layout.subnet),
+            nodes: nodes.collect(),
+            state: path,
+        };
+        let _ = send(io::stdout(), &report); // a runner that is gone shows by the end of stdin
+        Ok(())
+    }
+
+    fn wait_ready(&mut self) -> Result<(), Stop> {
+        let mut ready = 0;
+        while ready < self.nodes.len() {
+            let left = BOUND.saturating_sub(self.started.elapsed());
+            match self.inbox.recv_timeout(left) {
+                Ok(Event::End) => return Err(Stop::Asked),
+                Ok(Event::NodeGone(index)) => {
+                    let component = format!("init on node-{}", index + 1);
+                    return Err(Stop::Failed { component, reason: "it ended".into() });
+                }
+                Ok(Event::Node(index, report)) => {
+                    self.note(&format!("node-{} {}", index + 1, text(&report)));
+                    match report {
+                        NodeReport::AllReady => ready += 1,
+                        NodeReport::Ended { daemon, reason }
+                        | NodeReport::Failed { daemon, reason } => {
+                            let component = format!("{daemon} on node-{}", index + 1);
+                            return Err(Stop::Failed { component, reason });
+                        }
+                        NodeReport::Started { .. } | NodeReport::Ready { .. } => {}
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    let reason = format!("not up after {} s", BOUND.as_secs());
+                    return Err(Stop::Failed { component: "cluster".into(), reason });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches a cluster that is up. A component that ends is told, not mended: what goes on then
+    /// is for the runner to say.
+    fn watch(&mut self) -> Result<(), Stop> {
+        while let Ok(event) = self.inbox.recv() {
+            let (component, reason) = match event {
+                Event::End => return Err(Stop::Asked),
+                Event::NodeGone(index) => (format!("init on node-{}", index + 1), "ended".into()),
+                Event::Node(index, NodeReport::Ended { daemon, reason }) => {
+                    (format!("{daemon} on node-{}", index + 1), reason)
+                }
+                Event::Node(..) => continue,
+            };
+            self.note(&format!("{component} {reason}"));
+            let _ = send(io::stdout(), &Report::Ended { component, reason });
+        }
+        Ok(())
+    }
+
+    /// Removes everything that [`Supervisor::up`] has made, as far as it came. Gives what is left.
+    fn down(mut self) -> Vec<String> {
+        // With its process 1 the kernel kills everything in a node; all of them at once, as each
+        // takes a moment.
+        for child in self.nodes.iter_mut().chain(&mut self.bridge) {
+            let _ = child.kill();
+        }
+        let mut left = Vec::new();
+        if let Some(layout) = &self.layout {
+            let link = layout.host_link();
+            if !network::disconnect_host(&link) {
+                left.push(format!("link {link}"));
+            }
+        }
+        for child in self.nodes.iter_mut().chain(&mut self.bridge) {
+            if !ended(child, END_BOUND) {
+                left.push(format!("process {}", child.id()));
+            }
+        }
+        left.extend(cgroup::remove(&self.order.name, END_BOUND));
+        if let Some(state) = self.state {
+            left.extend(state.remove());
+        }
+        left
+    }
+}
+
+fn ended(child: &mut Child, bound: Duration) -> bool {
+    let deadline = Instant::now() + bound;
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) => return false,
+            Ok(Some(_)) | Err(_) => return true,
+        }
+    }
+}
+
+fn text(report: &NodeReport) -> String {
+    match report {
+        NodeReport::Started { daemon } => format!("{daemon} started"),
+        NodeReport::Ready { daemon } => format!("{daemon} up"),
+        NodeReport::AllReady => "all up".into(),
+        NodeReport::Ended { daemon, reason } => format!("{daemon} {reason}"),
+        NodeReport::Failed { daemon, reason } => format!("{daemon} failed: {reason}"),
+    }
+}
+
+/// A process that holds the bridge's net namespace and does nothing else.
+fn bridge_holder() -> io::Result<Child> {
+    let mut command = own("hold-bridge", &[]);
+    let namespaces = CloneFlags::CLONE_NEWNET;
+    // SAFETY: system calls only, as in `prepare`.
+    unsafe { command.pre_exec(move || prepare(namespaces)) };
+    command.spawn()
+}
+
+/// A node's init, process 1 of a new pid namespace, in new namespaces of every other kind too.
+fn node_init(cluster: &str, node: &str) -> io::Result<Child> {
+    let mut command = own("node-init", &[cluster, node]);
+    let namespaces = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWIPC;
+    // SAFETY: system calls only, as in `prepare`.
+    unsafe { command.pre_exec(move || prepare(namespaces)) };
+    // The pid namespace is the one that this thread's next child starts in; then back to our own.
+    let own_pids = File::open("/proc/self/ns/pid")?;
+    unshare(CloneFlags::CLONE_NEWPID)?;
+    let child = command.spawn();
+    setns(&own_pids, CloneFlags::CLONE_NEWPID)?;
+    child
+}
+
+/// `drainwatch internal hold-bridge`: until the supervisor is gone.
+pub(super) fn hold_bridge() -> ExitCode {
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
+    ExitCode::SUCCESS
+}
+
+fn own(role: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("drainwatch").args(["internal", role]).args(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// Between fork and exec: new namespaces, an end with the supervisor's, and no signal ignored,
+/// whatever the runner was started with (`nohup`), since that would reach the workload.
+fn prepare(namespaces: CloneFlags) -> io::Result<()> {
+    set_pdeathsig(Signal::SIGKILL)?;
+    for number in Signal::iterator() {
+        if number != Signal::SIGKILL && number != Signal::SIGSTOP {
+            // SAFETY: the default action runs no code of ours.
+            unsafe { signal(number, SigHandler::SigDfl) }?;
+        }
+    }
+    unshare(namespaces)?;
+    Ok(())
+}
