@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{Cluster, ClusterError};
+use crate::config::{ClusterSpec, ProxyMode};
 
 /// What stands in `environment/<arm>.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,10 +36,15 @@ pub struct Environment {
 /// The value of what could not be read.
 pub const UNKNOWN: &str = "unknown";
 
-/// Reads the environment of a cluster that is up.
+/// Reads the environment of a cluster that is up; where it is not what was asked for, a warning
+/// says so.
 ///
 /// Fails where the API does not list the nodes: of such a cluster there is nothing to record.
-pub async fn read(cluster: &dyn Cluster, provider: &str) -> Result<Environment, ClusterError> {
+pub async fn read(
+    cluster: &dyn Cluster,
+    provider: &str,
+    asked: &ClusterSpec,
+) -> Result<Environment, ClusterError> {
     let client = cluster.client();
     let facts = cluster.facts().await?;
     let (mut fixed, mut warnings) = (facts.fixed, facts.warnings);
@@ -69,6 +75,21 @@ pub async fn read(cluster: &dyn Cluster, provider: &str) -> Result<Environment, 
         if !fixed.contains_key(key) {
             warnings.push(format!("{key} is not known of clusters of the provider {provider}"));
             fixed.insert(key.into(), UNKNOWN.into());
+        }
+    }
+    let mode = match asked.proxy_mode {
+        ProxyMode::Iptables => "iptables",
+        ProxyMode::Nftables => "nftables",
+        ProxyMode::Ipvs => "ipvs",
+    };
+    for (key, asked) in [
+        ("server", format!("v{}", asked.kubernetes)),
+        ("nodes", asked.nodes.to_string()),
+        ("proxy mode", mode.to_owned()),
+    ] {
+        let is = fixed.get(key).map_or(UNKNOWN, String::as_str);
+        if is != asked && is != UNKNOWN {
+            warnings.push(format!("{key} is {is}; {asked} was asked for"));
         }
     }
     Ok(Environment {
