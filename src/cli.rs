@@ -64,9 +64,9 @@ pub struct ApplyArgs {
     /// No progress, only the result and errors
     #[arg(short, long)]
     pub quiet: bool,
-    /// Every event; twice for the components' too
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub verbose: u8,
+    /// A line for every event, warnings of trials included
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
 }
 
 /// `drainwatch check`

@@ -2,6 +2,8 @@
 //!
 //! Takes nothing but the kernel's clocks; knows nothing of flows, watches or records.
 
+use std::time::Duration;
+
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -34,6 +36,28 @@ impl Stamp {
     pub fn runner(ns: i64) -> Self {
         Self { clock: Clock::Runner, ns }
     }
+
+    /// How long it is from this instant to a later one of the same clock; zero if it is not later
+    /// or another clock's.
+    pub fn until(&self, later: &Stamp) -> Duration {
+        if self.clock != later.clock {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(u64::try_from(later.ns - self.ns).unwrap_or(0))
+    }
+}
+
+/// How a source's clock relates to the runner's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClockRelation {
+    /// `pod:UID`.
+    pub source: String,
+    /// Whether both report the same `boot_id`: one kernel, one `CLOCK_MONOTONIC`.
+    pub same_clock: bool,
+    /// Its time less the runner's; 0 on the same clock.
+    pub offset_ms: Option<f64>,
+    /// Bound of `offset_ms`.
+    pub plus_minus_ms: Option<f64>,
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds since boot.

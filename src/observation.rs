@@ -71,6 +71,41 @@ pub struct Identity {
     pub instance: String,
 }
 
+/// The pod that was terminated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Its name.
+    pub pod: String,
+    /// Its UID.
+    pub uid: String,
+    /// The process in it.
+    pub instance: String,
+    /// The node it ran on.
+    pub node: String,
+    /// The node that the flows entered by.
+    pub entry_node: String,
+}
+
+/// Which protocol a flow speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// TCP
+    Tcp,
+    /// UDP
+    Udp,
+}
+
+impl Protocol {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        }
+    }
+}
+
 /// What was seen. Names are the record's `what` in kebab case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]

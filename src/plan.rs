@@ -3,9 +3,20 @@
 //! Takes what [`crate::config`] resolved; gives the [`Plan`] that the runner follows and that
 //! `drainwatch plan` prints.
 
+use std::path::Path;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ClusterSpec, Scenario};
+pub use crate::config::Arm;
+use crate::config::{self, Errors, Matrix, Sigterm};
+
+/// To bring a cluster up, as measured with local clusters.
+const CLUSTER: Duration = Duration::from_secs(6);
+/// From a trial's start until all its flows are held.
+const SET_UP: Duration = Duration::from_secs(4);
+/// To remove what a trial left.
+const CLEAN_UP: Duration = Duration::from_secs(1);
 
 /// All that one `apply` will do, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,17 +31,86 @@ pub struct Plan {
     pub only: Vec<String>,
 }
 
-/// A scenario with one value of each axis, on one cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Arm {
-    /// Unique in the plan, and a safe file name: `drain-delete+readiness=pass`.
-    pub name: String,
-    /// The scenario's name: its file's stem.
-    pub scenario: String,
-    /// The axes' values: key as written in TOML, value as text.
-    pub axes: Vec<(String, String)>,
-    /// The scenario with the axes' values and overrides applied.
-    pub config: Scenario,
-    /// The cluster that the arm's trials share.
-    pub cluster: ClusterSpec,
+/// The plan of a matrix or scenario file; `set` and `only` as in [`config::load`].
+///
+/// # Errors
+///
+/// Everything that is wrong in the files and the flags, ready to be printed.
+pub fn load(file: &Path, set: &[String], only: &[String]) -> Result<Plan, Errors> {
+    config::load(file, set, only).map(Plan::new)
+}
+
+impl Plan {
+    /// The plan of a matrix: its arms in its order, each arm's trials one after another.
+    pub fn new(matrix: Matrix) -> Self {
+        let Matrix { name, arms, overrides, only, .. } = matrix;
+        Self { matrix: name, arms, overrides, only }
+    }
+
+    /// How many trials there are in all.
+    pub fn trials(&self) -> u32 {
+        self.arms.iter().map(|arm| arm.config.repeats).sum()
+    }
+
+    /// About how long it takes, clusters included.
+    pub fn expected_duration(&self) -> Duration {
+        self.arms.iter().map(Arm::expected_duration).sum()
+    }
+}
+
+impl Arm {
+    /// A trial's id: `drain-delete/001`; `repeat` counts from 1.
+    pub fn trial_id(&self, repeat: u32) -> String {
+        format!("{}/{repeat:03}", self.name)
+    }
+
+    /// About how long it takes, its cluster included.
+    pub fn expected_duration(&self) -> Duration {
+        CLUSTER + self.expected_trial() * self.config.repeats
+    }
+
+    /// About how long one of its trials takes.
+    pub fn expected_trial(&self) -> Duration {
+        let config = &self.config;
+        SET_UP + config.settle + self.expected_story() + config.observe_after + CLEAN_UP
+    }
+
+    /// About how long it is from the trigger until the container is gone and every flow's story
+    /// has ended.
+    pub fn expected_story(&self) -> Duration {
+        const SECOND: Duration = Duration::from_secs(1);
+        match (self.config.sigterm, self.config.drain_window) {
+            (Sigterm::Exit, _) => SECOND * 4,
+            (Sigterm::Drain, Some(window)) => window + SECOND,
+            (Sigterm::Drain | Sigterm::Ignore, _) => self.config.grace_period + SECOND,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(name: &str) -> Plan {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices");
+        load(&folder.join(name), &[], &[]).unwrap()
+    }
+
+    #[test]
+    fn the_paper_has_25_trials_in_a_quarter_of_an_hour() {
+        let plan = plan("paper.toml");
+        assert_eq!(plan.trials(), 25);
+        assert_eq!(plan.arms[0].trial_id(1), "exit-delete/001");
+        let seconds: Vec<u64> = plan.arms.iter().map(|a| a.expected_duration().as_secs()).collect();
+        assert_eq!(seconds, [111, 221, 246, 221, 221]);
+        assert_eq!(plan.expected_duration().as_secs(), 1_020);
+    }
+
+    /// Resuming reads it back.
+    #[test]
+    fn a_plan_survives_its_record() {
+        let plan = plan("readiness.toml");
+        let json = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+    }
 }

@@ -32,7 +32,7 @@ fn release_binaries_are_verified_and_kept_and_then_nothing_is_left_to_do() {
         .assert()
         .success()
         .stdout(ready)
-        .stderr(contains("download Kubernetes v1.34.0 from dl.k8s.io: "));
+        .stderr(contains("download Kubernetes v1.34.0 from dl.k8s.io (mirror http://127.0.0.1:"));
     let etcd = machine.components().join("etcd/v3.6.4");
     let etcd = fs::read_dir(etcd).unwrap().next().unwrap().unwrap().path();
     let mut names: Vec<_> =
@@ -107,8 +107,14 @@ fn closed_hosts_cost_a_line_each_and_little_time() {
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         let notes: Vec<&str> = text.lines().filter(|line| line.starts_with("note: ")).collect();
         assert_eq!(notes.len(), 2, "{text}");
-        assert!(notes[0].starts_with(&format!("note: github.com {says}")), "{text}");
-        assert!(notes[1].starts_with(&format!("note: dl.k8s.io {says}")), "{text}");
+        assert!(
+            notes[0].starts_with(&format!("note: github.com (mirror {mirror}) {says}")),
+            "{text}"
+        );
+        assert!(
+            notes[1].starts_with(&format!("note: dl.k8s.io (mirror {mirror}) {says}")),
+            "{text}"
+        );
         machine.setup(&mirror).assert().success().stdout(contains("Nothing to do"));
     }
 }

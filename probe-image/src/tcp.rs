@@ -111,6 +111,9 @@ impl Server {
             for event in &events[..ready] {
                 // Not only when its own event comes up: with many flows that is late.
                 self.check_sigterm(options);
+                if self.phase == Phase::Done {
+                    break; // the connections that the rest is about are gone
+                }
                 match event.data() {
                     LISTENER => self.accept(),
                     SIGTERM => {}
@@ -288,7 +291,10 @@ impl Server {
                 self.after(token, was_stuck, result);
             }
         }
-        self.phase = Phase::Closing { until: Instant::now() + LINGER };
+        self.phase = match self.held() {
+            0 => Phase::Done,
+            _ => Phase::Closing { until: Instant::now() + LINGER },
+        };
         self.process.log(ended, LogEvent::DrainEnded { all_gone, flows });
     }
 }

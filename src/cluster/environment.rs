@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{Cluster, ClusterError};
-use crate::config::{ClusterSpec, ProxyMode};
 
 /// What stands in `environment/<arm>.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,15 +35,10 @@ pub struct Environment {
 /// The value of what could not be read.
 pub const UNKNOWN: &str = "unknown";
 
-/// Reads the environment of a cluster that is up; where it is not what was asked for, a warning
-/// says so.
+/// Reads the environment of a cluster that is up.
 ///
 /// Fails where the API does not list the nodes: of such a cluster there is nothing to record.
-pub async fn read(
-    cluster: &dyn Cluster,
-    provider: &str,
-    asked: &ClusterSpec,
-) -> Result<Environment, ClusterError> {
+pub async fn read(cluster: &dyn Cluster, provider: &str) -> Result<Environment, ClusterError> {
     let client = cluster.client();
     let facts = cluster.facts().await?;
     let (mut fixed, mut warnings) = (facts.fixed, facts.warnings);
@@ -69,36 +63,23 @@ pub async fn read(
             put(format!("node/{name}/{key}"), value.map_err(Into::into));
         }
     }
-    let boot = crate::clock::boot_id().ok_or("the kernel does not say");
-    put("runner/boot_id".into(), boot.map_err(Into::into));
     for key in ["cni", "proxy mode", "cgroup version"] {
         if !fixed.contains_key(key) {
             warnings.push(format!("{key} is not known of clusters of the provider {provider}"));
             fixed.insert(key.into(), UNKNOWN.into());
         }
     }
-    let mode = match asked.proxy_mode {
-        ProxyMode::Iptables => "iptables",
-        ProxyMode::Nftables => "nftables",
-        ProxyMode::Ipvs => "ipvs",
-    };
-    for (key, asked) in [
-        ("server", format!("v{}", asked.kubernetes)),
-        ("nodes", asked.nodes.to_string()),
-        ("proxy mode", mode.to_owned()),
-    ] {
-        let is = fixed.get(key).map_or(UNKNOWN, String::as_str);
-        if is != asked && is != UNKNOWN {
-            warnings.push(format!("{key} is {is}; {asked} was asked for"));
-        }
-    }
+    // Another boot of the same kernel is the same environment.
+    let mut varying = facts.varying;
+    let boot = crate::clock::boot_id().unwrap_or_else(|| UNKNOWN.into());
+    varying.insert("runner/boot_id".into(), boot);
     Ok(Environment {
         format: "drainwatch.environment/1".into(),
         cluster: cluster.name().into(),
         provider: provider.into(),
         digest: digest(&fixed),
         fixed,
-        varying: facts.varying,
+        varying,
         warnings,
     })
 }

@@ -1,10 +1,150 @@
-//! `drainwatch apply`
+//! `drainwatch apply`: plan, checks, run, tables.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use tokio::sync::mpsc;
+
+use super::{Exit, setup};
 use crate::cli::ApplyArgs;
+use crate::cluster::Provider;
+use crate::cluster::local::LocalProvider;
+use crate::config::ProviderKind;
+use crate::display::{self, Style};
+use crate::plan::Plan;
+use crate::run::{self, Ended, Runner, Stop};
+use crate::verdict::Outcome;
+use crate::{plan, report};
 
 /// Runs the command.
-pub fn run(_args: &ApplyArgs) -> ExitCode {
-    todo!()
+pub fn run(args: &ApplyArgs) -> ExitCode {
+    apply(args).into()
+}
+
+fn apply(args: &ApplyArgs) -> Exit {
+    let selection = &args.selection;
+    let plan = match plan::load(&selection.file, &selection.set, &selection.only) {
+        Ok(plan) => plan,
+        Err(errors) => return fail(Exit::Usage, &errors),
+    };
+    let provider = match provider(&plan, args.quiet) {
+        Ok(provider) => provider,
+        Err(text) => return fail(Exit::Usage, &text),
+    };
+    if args.setup {
+        let mut versions: Vec<_> =
+            plan.arms.iter().map(|arm| arm.cluster.kubernetes.clone()).collect();
+        versions.sort();
+        versions.dedup();
+        if let Err(exit) = setup::make_ready(versions) {
+            return exit;
+        }
+    }
+    if let Err(error) = plan.arms.iter().try_for_each(|arm| provider.check(&arm.cluster)) {
+        return fail(Exit::Cluster, &error);
+    }
+    let folder = match output_folder(args.output.as_deref(), &plan.matrix) {
+        Ok(folder) => folder,
+        Err(text) => return fail(Exit::Files, &text),
+    };
+    let tool = match run::current_tool() {
+        Ok(tool) => tool,
+        Err(error) => return fail(Exit::Files, &format!("this binary can't be read: {error}")),
+    };
+    // Two threads: what the API says is taken in beside the trial's own steps. Flows have theirs.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(Exit::Files, &format!("no threads: {error}")),
+    };
+    runtime.block_on(async {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let shown = display::show(receiver, Style::choose(args.quiet, args.verbose));
+        let mut stop = match Stop::listen() {
+            Ok(stop) => stop,
+            Err(error) => return fail(Exit::Files, &format!("no signals: {error}")),
+        };
+        let runner =
+            Runner { plan: &plan, provider: &*provider, tool, folder: folder.clone(), events };
+        let result = runner.run(&mut stop).await;
+        drop(runner);
+        let _ = shown.await; // the display ends with its sender
+        match result {
+            Ok((record, ended)) => finish(&folder, &record, ended),
+            Err(error) => fail(Exit::Files, &error),
+        }
+    })
+}
+
+/// Writes the tables, prints the summary, and gives the exit code.
+fn finish(folder: &Path, record: &crate::record::Run, ended: Ended) -> Exit {
+    let written = report::write_all(folder, &ended.trials, Some(record));
+    if !ended.trials.is_empty() {
+        println!("{}", report::terminal(&ended.trials));
+    }
+    println!("{}", folder.display());
+    for (arm, reason) in &ended.clusters_not_had {
+        eprintln!("error: {arm}: {reason}");
+    }
+    let mut exit = Exit::Success;
+    if ended.trials.iter().any(|trial| trial.outcome != Outcome::Measured) {
+        exit = exit.min(Exit::NotMeasured);
+    }
+    if !ended.clusters_not_had.is_empty() {
+        exit = exit.min(Exit::Cluster);
+    }
+    if let Err(error) = written {
+        exit = exit.min(fail(Exit::Files, &error));
+    }
+    if let Some(signal) = ended.signal {
+        exit = exit.min(fail(Exit::Signal(signal as u8), &format!("ended by {signal}")));
+    }
+    exit
+}
+
+/// The provider of the plan's arms: one for all of them.
+fn provider(plan: &Plan, quiet: bool) -> Result<Box<dyn Provider>, String> {
+    for arm in &plan.arms {
+        let kind = match arm.cluster.provider {
+            ProviderKind::Auto | ProviderKind::Local => continue,
+            ProviderKind::Kind => "kind",
+            ProviderKind::Context => "context",
+        };
+        return Err(format!(
+            "arm {}: cluster.provider = \"{kind}\" is not supported yet\n  \
+             use \"local\" or \"auto\", or pass --set cluster.provider=local",
+            arm.name
+        ));
+    }
+    if !quiet && plan.arms.iter().any(|arm| arm.cluster.provider == ProviderKind::Auto) {
+        eprintln!("provider auto: local (kind is not supported yet)");
+    }
+    Ok(Box::new(LocalProvider::default()))
+}
+
+/// Makes the run's folder: it must be empty or not there yet.
+fn output_folder(given: Option<&Path>, matrix: &str) -> Result<PathBuf, String> {
+    let folder = match given {
+        Some(folder) => folder.to_owned(),
+        None => {
+            let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+            Path::new("results").join(format!("{matrix}-{now}"))
+        }
+    };
+    let shown = folder.display();
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{shown}: can't be made: {error}"))?;
+    let mut entries =
+        std::fs::read_dir(&folder).map_err(|error| format!("{shown}: can't be read: {error}"))?;
+    if entries.next().is_some() {
+        return Err(format!(
+            "{shown}: is not empty\n  choose another folder with --output, or remove what is in it"
+        ));
+    }
+    Ok(folder)
+}
+
+fn fail(exit: Exit, error: &dyn std::fmt::Display) -> Exit {
+    eprintln!("error: {error}");
+    exit
 }

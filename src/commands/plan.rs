@@ -1,10 +1,182 @@
 //! `drainwatch plan`
 
+use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use super::Exit;
 use crate::cli::PlanArgs;
+use crate::config::{ClusterSpec, EnterBy, Flows, Readiness, Scenario};
+use crate::plan::{self, Arm, Plan};
 
 /// Runs the command.
-pub fn run(_args: &PlanArgs) -> ExitCode {
-    todo!()
+pub fn run(args: &PlanArgs) -> ExitCode {
+    let selection = &args.selection;
+    match plan::load(&selection.file, &selection.set, &selection.only) {
+        Ok(plan) => print(&render(&plan)).into(),
+        Err(errors) => {
+            eprintln!("{errors}");
+            Exit::Usage.into()
+        }
+    }
+}
+
+/// Writes to stdout; a reader that has seen enough (`| head`) is no failure.
+pub(super) fn print(text: &str) -> Exit {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("error: cannot write to standard output: {error}");
+            Exit::Files
+        }
+        _ => Exit::Success,
+    }
+}
+
+/// `1 arm`, `5 arms`
+pub(super) fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// The whole text: a headline, a row an arm, the total, and what stands behind the arms.
+fn render(plan: &Plan) -> String {
+    let mut text = format!(
+        "{}: {}, {}\n\n",
+        plan.matrix,
+        count(plan.arms.len(), "arm"),
+        count(plan.trials() as usize, "trial"),
+    );
+    text.push_str(&table(plan));
+    text.push('\n');
+    text.push_str(&facts("flows", &plan.arms, |arm| flows(&arm.config.flows)));
+    text.push_str(&facts("times", &plan.arms, |arm| times(&arm.config)));
+    text.push_str(&facts("cluster", &plan.arms, |arm| cluster(&arm.cluster)));
+    if !plan.overrides.is_empty() {
+        text.push_str(&format!("set      {}\n", plan.overrides.join(", ")));
+    }
+    text
+}
+
+fn table(plan: &Plan) -> String {
+    let header = ["arm", "sigterm", "drain", "readiness", "grace", "trigger", "trials", "expected"];
+    let mut rows = vec![header.map(String::from)];
+    rows.extend(plan.arms.iter().map(row));
+    let mut total = [const { String::new() }; 8];
+    total[0] = "total".into();
+    total[6] = plan.trials().to_string();
+    total[7] = about(plan.expected_duration());
+    rows.push(total);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..header.len()).filter_map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for ((column, cell), width) in row.iter().enumerate().zip(&widths) {
+            // Numbers stand right, words left.
+            match column {
+                6 => line.push_str(&format!("{cell:>width$}  ")),
+                _ => line.push_str(&format!("{cell:width$}  ")),
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn row(arm: &Arm) -> [String; 8] {
+    let config = &arm.config;
+    let dash = || "-".to_string();
+    [
+        arm.name.clone(),
+        word(&config.sigterm),
+        config.drain_window.map_or_else(dash, time),
+        config.readiness.as_ref().map_or_else(dash, word::<Readiness>),
+        time(config.grace_period),
+        word(&config.trigger),
+        config.repeats.to_string(),
+        about(arm.expected_duration()),
+    ]
+}
+
+/// What all arms share, in one line; where they differ, each variant above its arms.
+fn facts(name: &str, arms: &[Arm], fact: impl Fn(&Arm) -> String) -> String {
+    const NAMED: usize = 4;
+    let mut variants: Vec<(String, Vec<&str>)> = Vec::new();
+    for arm in arms {
+        let fact = fact(arm);
+        match variants.iter_mut().find(|(other, _)| *other == fact) {
+            Some((_, arms)) => arms.push(&arm.name),
+            None => variants.push((fact, vec![&arm.name])),
+        }
+    }
+    let mut text = String::new();
+    for (index, (fact, of)) in variants.iter().enumerate() {
+        let name = if index == 0 { name } else { "" };
+        text.push_str(&format!("{name:9}{fact}\n"));
+        if variants.len() > 1 {
+            let named: Vec<String> =
+                of.iter().take(NAMED).map(|arm| format!("{:11}in {arm}\n", "")).collect();
+            text.push_str(&named.concat());
+            if of.len() > NAMED {
+                text.push_str(&format!("{:11}and {} more\n", "", of.len() - NAMED));
+            }
+        }
+    }
+    text
+}
+
+fn flows(flows: &Flows) -> String {
+    let entry = match &flows.enter_by {
+        EnterBy::OtherNode => "another node than the pod's".to_string(),
+        EnterBy::PodNode => "the pod's node".to_string(),
+        EnterBy::Named(name) => format!("node {name}"),
+    };
+    format!(
+        "{} TCP (a heartbeat each {}) and {} UDP ({}), by {entry}; silent after {}",
+        flows.tcp,
+        time(flows.tcp_interval),
+        flows.udp,
+        time(flows.udp_interval),
+        time(flows.silent_after),
+    )
+}
+
+fn times(config: &Scenario) -> String {
+    format!(
+        "settle {}, observe {} after the end; readiness probe each {}, {} to count",
+        time(config.settle),
+        time(config.observe_after),
+        time(config.pod.readiness_period),
+        count(config.pod.readiness_failures as usize, "failure"),
+    )
+}
+
+fn cluster(cluster: &ClusterSpec) -> String {
+    let sysctls: Vec<String> =
+        cluster.sysctls.iter().map(|(name, value)| format!(", {name} = {value}")).collect();
+    format!(
+        "Kubernetes {}, {}, {} (provider: {}){}",
+        cluster.kubernetes,
+        count(cluster.nodes as usize, "node"),
+        word(&cluster.proxy_mode),
+        word(&cluster.provider),
+        sysctls.concat(),
+    )
+}
+
+/// An enum's word as it is written in TOML.
+fn word<T: serde::Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+fn time(time: Duration) -> String {
+    humantime::format_duration(time).to_string()
+}
+
+/// A time that is only expected: no finer than seconds.
+fn about(expected: Duration) -> String {
+    format!("~ {}", time(Duration::from_secs(expected.as_secs())))
 }

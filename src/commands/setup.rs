@@ -19,15 +19,25 @@ use crate::cluster::local::components::{
 
 /// Runs the command.
 pub fn run(args: &SetupArgs) -> ExitCode {
-    match try_run(args) {
+    match told(args) {
         Ok(()) => Exit::Success.into(),
-        Err((exit, message)) => {
-            if let Some(message) = message {
-                tell(&mut std::io::stderr(), format_args!("error: {message}"));
-            }
-            exit.into()
-        }
+        Err(exit) => exit.into(),
     }
+}
+
+/// Makes these Kubernetes versions ready, as the command does, for `apply --setup`.
+pub(super) fn make_ready(kubernetes: Vec<String>) -> Result<(), Exit> {
+    told(&SetupArgs { kubernetes, from: None, dry_run: false })
+}
+
+/// Runs it and tells on standard error what went wrong.
+fn told(args: &SetupArgs) -> Result<(), Exit> {
+    try_run(args).map_err(|(exit, message)| {
+        if let Some(message) = message {
+            tell(&mut std::io::stderr(), format_args!("error: {message}"));
+        }
+        exit
+    })
 }
 
 fn try_run(args: &SetupArgs) -> Result<(), (Exit, Option<String>)> {

@@ -3,7 +3,50 @@
 //! Takes the user's files and overrides; gives [`Scenario`]s, [`ClusterSpec`]s and matrices in
 //! which nothing is missing or contradictory, or errors with their places. Knows nothing of
 //! clusters, plans or trials.
+//!
+//! The way through: a `source` is parsed and walked into `settings` (each value checked by
+//! `value` against the `schema`); a `matrix` with its `axes` and the `overrides` lay settings over
+//! each other, an arm at a time (`arms`); `resolve` fills in defaults and looks for contradictions.
+//! All add to one list of problems (`errors`), so that a person sees everything at once.
 
+mod arms;
+mod axes;
+mod errors;
+mod matrix;
+mod names;
+mod overrides;
+mod resolve;
 mod scenario;
+mod schema;
+mod settings;
+mod source;
+mod value;
 
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub use arms::{Arm, FileKind, Matrix};
+pub use errors::Errors;
 pub use scenario::*;
+
+/// Reads a matrix, or a scenario as a matrix of one.
+///
+/// `set` and `only` are the values of `--set` (KEY=VALUE, for all arms) and `--only` (an arm's
+/// name); contradictions in arms that are not picked are not looked for.
+///
+/// # Errors
+///
+/// Everything that is wrong in the file, in the scenarios that it names and in the flags.
+pub fn load(file: &Path, set: &[String], only: &[String]) -> Result<Matrix, Errors> {
+    let mut problems = errors::Problems::default();
+    let matrix = match source::Source::read(file, 0) {
+        Ok(source) => arms::load(file, &source, set, only, &mut problems),
+        Err(problem) => {
+            problems.push(problem);
+            None
+        }
+    };
+    problems.finish(matrix)
+}

@@ -6,13 +6,37 @@
 //!
 //! [`Source::Flow`]: crate::observation::Source::Flow
 
+mod dial;
+mod engine;
+mod speakers;
+mod story;
+mod tcp;
+mod udp;
+
+use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::clock::Stamp;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+
+use crate::clock::{Stamp, monotonic_ns};
+use crate::observation::Protocol;
 use crate::observation::{Identity, Sink};
-use crate::record::Protocol;
+
+pub use dial::dial;
+
+use self::engine::Core;
+use self::story::Story;
+
+/// In epoll, the event that wakes the thread to stop it.
+const WAKE: u64 = u64::MAX;
 
 /// One flow to keep up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +63,20 @@ pub fn specs(
     interval: Duration,
     silent_after: Duration,
 ) -> Vec<FlowSpec> {
-    let _ = (protocol, count, remote, interval, silent_after);
-    todo!()
+    let name = match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+    };
+    (0..count)
+        .map(|index| FlowSpec {
+            id: format!("{name}-{}", index + 1),
+            protocol,
+            remote,
+            interval,
+            silent_after,
+            delay: interval.mul_f64(index as f64 / count as f64),
+        })
+        .collect()
 }
 
 /// Opens the flows and keeps them up until [`Flows::finish`].
@@ -48,14 +84,65 @@ pub fn specs(
 /// # Errors
 /// The thread that serves them could not be started. A flow that can't be opened is no error
 /// here: it is observed (`FlowFailed`, `Refused`, …) and has ended.
-pub fn start(specs: Vec<FlowSpec>, sink: Sink) -> std::io::Result<Flows> {
-    let _ = (specs, sink);
-    todo!()
+pub fn start(specs: Vec<FlowSpec>, sink: Sink) -> io::Result<Flows> {
+    let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
+    let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+    let core = Arc::new(Mutex::new(Core::new(specs, sink, Arc::clone(&epoll))));
+    let thread = {
+        let core = Arc::clone(&core);
+        std::thread::Builder::new().name("flows".to_owned()).spawn(move || serve(&core, &epoll))?
+    };
+    Ok(Flows { core, wake, thread: Some(thread) })
 }
 
-/// Flows that are kept up. Dropped without [`Flows::finish`], they end without a word.
+/// Serves the flows until they are stopped.
+fn serve(core: &Mutex<Core>, epoll: &Epoll) {
+    let mut events = [EpollEvent::empty(); 256];
+    let mut due = lock(core).next_due();
+    loop {
+        // epoll's own timeout is in whole milliseconds: all sends of one millisecond would go out
+        // together.
+        let timeout = due.map(|due_ns| {
+            TimeSpec::from_duration(Duration::from_nanos(
+                u64::try_from(due_ns - monotonic_ns()).unwrap_or(0),
+            ))
+        });
+        let ready = ppoll(&mut [PollFd::new(epoll.0.as_fd(), PollFlags::POLLIN)], timeout, None)
+            .and_then(|_| epoll.wait(&mut events, EpollTimeout::ZERO));
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(Errno::EINTR) => 0,
+            // Both calls fail on wrong arguments only, and out of memory: try again, not in a rush.
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(10));
+                0
+            }
+        };
+        let mut core = lock(core);
+        if core.stopped {
+            return;
+        }
+        for event in &events[..ready] {
+            core.ready(usize::try_from(event.data()).unwrap_or(usize::MAX), event.events());
+        }
+        core.tick();
+        due = core.next_due();
+    }
+}
+
+/// A panic elsewhere does not make what the flows have seen less true.
+fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
+    core.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Flows that are kept up. Dropped without [`Flows::finish`], they end all the same.
 #[derive(Debug)]
-pub struct Flows {}
+pub struct Flows {
+    core: Arc<Mutex<Core>>,
+    wake: EventFd,
+    thread: Option<JoinHandle<()>>,
+}
 
 /// What a flow is at now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,28 +223,60 @@ impl Flows {
     /// # Errors
     /// `timeout` is over, or no flow is left that could still be answered: those that were not.
     pub async fn all_answered(&self, timeout: Duration) -> Result<(), Vec<NotAnswered>> {
-        let _ = timeout;
-        todo!()
+        let deadline = tokio::time::Instant::now() + timeout;
+        loop {
+            {
+                let core = lock(&self.core);
+                let missing = || core.stories().filter(|story| !story.was_answered());
+                if missing().next().is_none() {
+                    return Ok(());
+                }
+                if missing().all(Story::has_ended) || deadline <= tokio::time::Instant::now() {
+                    return Err(missing().map(Story::why_not_answered).collect());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// What each flow is at, in the order of the specs.
     pub fn states(&self) -> Vec<FlowState> {
-        todo!()
+        lock(&self.core).states()
     }
 
     /// How the clocks of the pods that answered relate to the runner's, one entry a pod.
     pub fn clock_samples(&self) -> Vec<ClockSample> {
-        todo!()
+        lock(&self.core).shared.speakers.clock_samples()
     }
 
     /// Sums over all flows.
     pub fn counters(&self) -> Counters {
-        todo!()
+        lock(&self.core).shared.counters
     }
 
     /// Stops all flows, and emits what was still open: spans, silences, refusals, and
-    /// `FlowStopped` for each flow that had not ended by itself.
-    pub async fn finish(self) {
-        todo!()
+    /// `FlowStopped` for each flow that had not ended by itself. All of it is in the sink when
+    /// this returns.
+    pub async fn finish(mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take() {
+            // It ends with its present round; a panic in it has been told on stderr.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+
+    fn stop(&self) {
+        lock(&self.core).stop();
+        // An eventfd's counter does not overflow by 1.
+        let _ = self.wake.write(1);
+    }
+}
+
+impl Drop for Flows {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }

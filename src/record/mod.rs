@@ -3,12 +3,21 @@
 //! Everything that reports, comparisons and exit codes say is read from here. Written atomically;
 //! a reader refuses a newer major version.
 
+mod io;
+mod layout;
+mod run;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::ClockRelation;
 use crate::config::Scenario;
-use crate::observation::{Identity, Observation};
+use crate::observation::{Observation, Target};
+use crate::verdict::{self, FindingBound, Findings, FlowRecord, Outcome, Repeat};
+
+pub use io::{ReadError, WriteError, read_json, write_atomic, write_json};
+pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 
 /// The format of a trial's record.
 pub const TRIAL_FORMAT: &str = "drainwatch.trial/1";
@@ -54,21 +63,43 @@ pub struct Trial {
     pub flows: Vec<FlowRecord>,
     /// The trial's figures; judged from `observations`.
     pub findings: Findings,
-    /// What a reader should know before using the figures; judged from `observations`, and what
-    /// the runner had to say.
+    /// How exact each finding that was measured is, by its name; judged from `observations`.
+    #[serde(default)]
+    pub finding_bounds: BTreeMap<String, FindingBound>,
+    /// What a reader should know before using the figures; judged from `observations`.
     pub warnings: Vec<String>,
+    /// The same, from the runner and the timeline: kept when the trial is judged anew.
+    #[serde(default)]
+    pub runner_warnings: Vec<String>,
 }
 
-/// How a trial went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// It was measured.
-    Measured,
-    /// A precondition failed or it was interrupted: it is never averaged.
-    Aborted,
-    /// The API refused the trigger.
-    TriggerRefused,
+impl Trial {
+    /// Every warning: the runner's, then the verdict's.
+    pub fn all_warnings(&self) -> impl Iterator<Item = &str> {
+        self.runner_warnings.iter().chain(&self.warnings).map(String::as_str)
+    }
+
+    /// Judges it anew from its observations; what its runner had to say is kept. A record that has
+    /// no observations (an import of what another tool judged) stays as it is.
+    pub fn judge_anew(&mut self) {
+        if self.observations.is_empty() {
+            return;
+        }
+        let target = self.target.as_ref();
+        let verdict = verdict::judge(&self.observations, &self.config, target, self.outcome);
+        self.flows = verdict.flows;
+        self.findings = verdict.findings;
+        self.finding_bounds = verdict.finding_bounds;
+        self.warnings = verdict.warnings;
+    }
+}
+
+/// Where the fates of an arm's measured trials differ, in sentences.
+pub fn disagreements(trials: &[Trial]) -> Vec<String> {
+    let measured = trials.iter().filter(|trial| trial.outcome == Outcome::Measured);
+    let repeats =
+        measured.map(|trial| Repeat { arm: &trial.arm, repeat: trial.repeat, flows: &trial.flows });
+    verdict::disagreements(&repeats.collect::<Vec<_>>())
 }
 
 /// The build that measured.
@@ -95,170 +126,4 @@ pub struct EnvironmentRef {
     pub digest: String,
     /// The cluster's name.
     pub cluster: String,
-}
-
-/// How a source's clock relates to the runner's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClockRelation {
-    /// `pod:UID`.
-    pub source: String,
-    /// Whether both report the same `boot_id`: one kernel, one `CLOCK_MONOTONIC`.
-    pub same_clock: bool,
-    /// Its time less the runner's; 0 on the same clock.
-    pub offset_ms: Option<f64>,
-    /// Bound of `offset_ms`.
-    pub plus_minus_ms: Option<f64>,
-}
-
-/// The pod that was terminated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    /// Its name.
-    pub pod: String,
-    /// Its UID.
-    pub uid: String,
-    /// The process in it.
-    pub instance: String,
-    /// The node it ran on.
-    pub node: String,
-    /// The node that the flows entered by.
-    pub entry_node: String,
-}
-
-/// Which protocol a flow speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// TCP
-    Tcp,
-    /// UDP
-    Udp,
-}
-
-/// What became of a flow.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FlowRecord {
-    /// `tcp-1`, `udp-10`.
-    pub id: String,
-    /// Its protocol.
-    pub protocol: Protocol,
-    /// How it ended.
-    pub fate: Fate,
-    /// When its fate befell it, milliseconds from the trigger: the FIN or RST, the first answer
-    /// of the replacement, the first refusal, the last answer before silence. Null for a flow
-    /// that survived or was not measured.
-    pub ended_ms: Option<f64>,
-    /// Who answered, from when to when.
-    pub spans: Vec<FlowSpan>,
-    /// Milliseconds without an answer between the target's last and another instance's first,
-    /// for a flow that was re-homed.
-    pub outage_ms: Option<f64>,
-    /// Refusals that it met, at any time after the trigger.
-    pub refusals: u64,
-    /// Why, as far as is known.
-    pub cause: Option<Cause>,
-}
-
-/// A stretch of a flow in which one instance answered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FlowSpan {
-    /// Who.
-    #[serde(flatten)]
-    pub by: Identity,
-    /// The first answer.
-    pub from_ms: f64,
-    /// The last answer.
-    pub to_ms: f64,
-    /// How many.
-    pub answers: u64,
-}
-
-/// How a flow ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Fate {
-    /// TCP: the app's `bye`, then FIN.
-    Drained,
-    /// TCP: FIN without `bye`.
-    Closed,
-    /// TCP: RST before any FIN.
-    Reset,
-    /// UDP: another pod or process instance answers.
-    Rehomed,
-    /// UDP: ICMP port unreachable, and nobody answers after it.
-    Refused,
-    /// Host or network unreachable, and nobody answers after it.
-    Unreachable,
-    /// No answer for `silent_after`, and nobody answers after it.
-    Silent,
-    /// The same instance answers at the end of the observation.
-    Survived,
-    /// Severed in a way that its report does not tell (imports from the Go tool only).
-    Severed,
-    /// A flow of an aborted trial that has no other fate.
-    NotMeasured,
-}
-
-/// Why a flow ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cause {
-    /// In words.
-    pub text: String,
-    /// Whether each link of the chain was recorded in this trial.
-    pub basis: Basis,
-}
-
-/// What a cause rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Basis {
-    /// Each link of the chain was recorded in this trial.
-    Measured,
-    /// It fits what was recorded; no link proves it.
-    Inferred,
-}
-
-/// The figures of one trial, in milliseconds from the trigger (`_ms`) or as named; null where
-/// not measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Findings {
-    /// The target's app received SIGTERM (its own clock).
-    pub sigterm_ms: Option<f64>,
-    /// The target's endpoint was seen with ready=false or gone (at most).
-    pub endpoint_not_ready_ms: Option<f64>,
-    /// The target's endpoint was seen with serving=false or gone (at most).
-    pub endpoint_not_serving_ms: Option<f64>,
-    /// The target's endpoint was seen gone (at most).
-    pub endpoint_removed_ms: Option<f64>,
-    /// The entry node's rules no longer name the target (kernel evidence; null without).
-    pub rules_removed_ms: Option<f64>,
-    /// The last TCP flow's end.
-    pub last_tcp_end_ms: Option<f64>,
-    /// The first UDP flow's first answer by another instance.
-    pub first_rehomed_ms: Option<f64>,
-    /// The last UDP flow's first answer by another instance.
-    pub last_rehomed_ms: Option<f64>,
-    /// The first refusal that any UDP flow met after the trigger.
-    pub first_refused_ms: Option<f64>,
-    /// Another pod's endpoint was seen ready after the trigger (at most).
-    pub replacement_ready_ms: Option<f64>,
-    /// The target's container was seen terminated (at most).
-    pub container_exit_ms: Option<f64>,
-    /// Its exit code.
-    pub container_exit_code: Option<i32>,
-    /// `container_exit_ms` less `sigterm_ms` less the grace period, for a container that was
-    /// killed (137): how late the kill was.
-    pub sigkill_after_grace_ms: Option<f64>,
-    /// Last TCP end to endpoint removal (exit behaviour): the Service still lists a dead pod.
-    pub dead_endpoint_window_ms: Option<f64>,
-    /// Last TCP end to ready=false (exit behaviour): the Service still calls it ready; negative
-    /// when it stopped doing so before.
-    pub dead_ready_window_ms: Option<f64>,
-    /// Last TCP end to the entry node's rules (kernel evidence; null without).
-    pub dead_rule_window_ms: Option<f64>,
-    /// What is left of the drain window when the last UDP flow has moved (drain behaviour).
-    pub unused_drain_ms: Option<f64>,
-    /// SIGTERM to the container's exit as seen by the probe: the app's own shutdown time.
-    pub app_shutdown_ms: Option<f64>,
 }

@@ -34,11 +34,33 @@ pub fn image_name() -> String {
     format!("drainwatch.local/probe:{}", &probe_sha256()[..12])
 }
 
-/// Writes the image under each of `names` (`host/repository:tag`) as an archive.
+/// An image of the probe's binary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// `host/repository:tag`
+    pub name: String,
+    /// The arguments that it runs with unless a pod gives others. Images that differ in nothing
+    /// are one image to a container runtime, whatever their names.
+    pub arguments: Vec<&'static str>,
+}
+
+impl Image {
+    /// The probe's own, under [`image_name`].
+    pub fn probe() -> Self {
+        Self { name: image_name(), arguments: Vec::new() }
+    }
+
+    /// One that only waits, for pods' sandboxes.
+    pub fn pause(name: &str) -> Self {
+        Self { name: name.to_owned(), arguments: vec!["pause"] }
+    }
+}
+
+/// Writes the images as one archive.
 ///
 /// # Errors
 /// `out` could not be written.
-pub fn write_archive(out: impl Write, names: &[&str]) -> io::Result<()> {
+pub fn write_archive(out: impl Write, images: &[Image]) -> io::Result<()> {
     let mut blobs = Blobs::default();
 
     let mut layer = tar::Builder::new(Vec::new());
@@ -48,43 +70,42 @@ pub fn write_archive(out: impl Write, names: &[&str]) -> io::Result<()> {
     let layer = blobs.put(LAYER, layer);
 
     let platform = json!({"architecture": architecture(), "os": "linux"});
-    let config = blobs.put_json(
-        CONFIG,
-        &json!({
-            "architecture": platform["architecture"], "os": platform["os"],
-            "config": {"Entrypoint": [format!("/{PATH}")], "User": USER},
-            "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
-            "history": [{"created_by": "drainwatch"}],
-        }),
-    );
-    let manifest = blobs.put_json(
-        MANIFEST,
-        &json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]}),
-    );
-
-    // One entry a name: that is how the layout names an image twice. containerd takes the name
-    // from its own annotation, others the tag from the standard one.
-    let entries: Vec<Value> = names
-        .iter()
-        .map(|name| {
-            let mut entry = manifest.clone();
-            entry["platform"] = platform.clone();
-            entry["annotations"] = json!({
-                "io.containerd.image.name": name,
-                "org.opencontainers.image.ref.name": tag(name),
-            });
-            entry
-        })
-        .collect();
+    let mut entries = Vec::new();
+    let mut docker = Vec::new();
+    for Image { name, arguments } in images {
+        let config = blobs.put_json(
+            CONFIG,
+            &json!({
+                "architecture": platform["architecture"], "os": platform["os"],
+                "config": {
+                    "Entrypoint": [format!("/{PATH}")], "Cmd": arguments, "User": USER,
+                },
+                "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+                "history": [{"created_by": "drainwatch"}],
+            }),
+        );
+        docker.push(json!({
+            "Config": blob_path(&config), "RepoTags": [name], "Layers": [blob_path(&layer)],
+        }));
+        let layers = [&layer];
+        let manifest = json!({
+            "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers,
+        });
+        let mut entry = blobs.put_json(MANIFEST, &manifest);
+        entry["platform"] = platform.clone();
+        // containerd takes the name from its own annotation, others the tag from the standard one.
+        entry["annotations"] = json!({
+            "io.containerd.image.name": name,
+            "org.opencontainers.image.ref.name": tag(name),
+        });
+        entries.push(entry);
+    }
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries});
-    let docker = json!([{
-        "Config": blob_path(&config), "RepoTags": names, "Layers": [blob_path(&layer)],
-    }]);
 
     let mut archive = tar::Builder::new(out);
     append(&mut archive, "oci-layout", 0o444, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
     append(&mut archive, "index.json", 0o444, index.to_string().as_bytes())?;
-    append(&mut archive, "manifest.json", 0o444, docker.to_string().as_bytes())?;
+    append(&mut archive, "manifest.json", 0o444, Value::from(docker).to_string().as_bytes())?;
     for (path, data) in &blobs.0 {
         append(&mut archive, path, 0o444, data)?;
     }
@@ -159,9 +180,9 @@ mod tests {
 
     use super::*;
 
-    fn archive(names: &[&str]) -> Vec<u8> {
+    fn archive(images: &[Image]) -> Vec<u8> {
         let mut out = Vec::new();
-        write_archive(&mut out, names).unwrap();
+        write_archive(&mut out, images).unwrap();
         out
     }
 
@@ -197,12 +218,12 @@ mod tests {
 
     #[test]
     fn an_archive_is_the_same_whenever_it_is_written() {
-        assert_eq!(archive(&["a/b:c"]), archive(&["a/b:c"]));
+        assert_eq!(archive(&[Image::probe()]), archive(&[Image::probe()]));
     }
 
     #[test]
     fn every_blob_has_its_digest_for_a_name_and_all_links_lead_to_one() {
-        let files = files(&archive(&[&image_name(), "drainwatch.local/pause:1"]));
+        let files = files(&archive(&[Image::probe(), Image::pause("drainwatch.local/pause:1")]));
         let json = |path: &str| serde_json::from_slice::<Value>(&files[path]).unwrap();
         for (path, data) in files.iter().filter(|(path, _)| path.starts_with("blobs/")) {
             assert_eq!(*path, format!("blobs/sha256/{}", sha256(data)));
@@ -220,15 +241,19 @@ mod tests {
             assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", sha256(layer)));
             assert_eq!(self::files(layer), BTreeMap::from([(PATH.to_owned(), PROBE.to_vec())]));
         }
+        let configs = |i: usize| json(&blob_path(&index["manifests"][i]))["config"].clone();
+        assert_ne!(configs(0), configs(1), "two names of one image would hide the probe's");
+        assert_eq!(json(&blob_path(&configs(1)))["config"]["Cmd"], json!(["pause"]));
         let docker = json("manifest.json");
-        assert_eq!(docker[0]["RepoTags"], json!([image_name(), "drainwatch.local/pause:1"]));
+        assert_eq!(docker[0]["RepoTags"], json!([image_name()]));
+        assert_eq!(docker[1]["RepoTags"], json!(["drainwatch.local/pause:1"]));
         assert!(files.contains_key(docker[0]["Config"].as_str().unwrap()));
         assert!(files.contains_key(docker[0]["Layers"][0].as_str().unwrap()));
     }
 
     #[test]
     fn the_probe_belongs_to_root_and_anyone_may_run_it() {
-        let files = files(&archive(&["a/b:c"]));
+        let files = files(&archive(&[Image::probe()]));
         let layer = files.values().max_by_key(|data| data.len()).unwrap();
         let mut layer = tar::Archive::new(&layer[..]);
         let entry = layer.entries().unwrap().next().unwrap().unwrap();

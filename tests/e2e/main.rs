@@ -9,7 +9,7 @@ mod host;
 
 use std::process::{Command, ExitCode};
 
-use drainwatch::cluster::local::Local;
+use drainwatch::cluster::local::LocalProvider;
 use drainwatch::cluster::{ClusterError, Provider};
 use libtest_mimic::{Arguments, Trial};
 
@@ -17,11 +17,13 @@ use libtest_mimic::{Arguments, Trial};
 pub const DRAINWATCH: &str = env!("CARGO_BIN_EXE_drainwatch");
 
 /// The provider, with the binary under test in this test's place.
-pub fn local() -> Local {
-    Local { executable: DRAINWATCH.into() }
+pub fn local() -> LocalProvider {
+    LocalProvider { executable: DRAINWATCH.into() }
 }
 
 fn main() -> ExitCode {
+    // SAFETY: no other thread is there yet.
+    unsafe { std::env::set_var(host::MARK, std::process::id().to_string()) };
     let mut arguments = Arguments::from_args();
     // What a test leaves on the host is told by comparing the host before and after it.
     arguments.test_threads = Some(1);

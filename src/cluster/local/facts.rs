@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::cgroup;
 use super::cluster::LocalCluster;
 use super::network;
+use crate::cluster::environment::UNKNOWN;
 use crate::cluster::{Node, ProviderFacts};
 
 /// What decides about flows in a node's net namespace.
@@ -43,7 +44,11 @@ pub(super) async fn read(cluster: &LocalCluster) -> ProviderFacts {
         ..ProviderFacts::default()
     });
     for (name, version) in &cluster.versions {
-        facts.fixed.insert(format!("version/{name}"), version.clone());
+        let key = format!("version/{name}");
+        if version == UNKNOWN {
+            facts.warnings.push(format!("{key}: the program does not tell it"));
+        }
+        facts.fixed.insert(key, version.clone());
     }
     for (key, value) in [
         ("cni", "ptp + host-local"),
@@ -100,7 +105,7 @@ impl Notes {
     fn put(&mut self, key: &str, value: io::Result<String>) {
         let value = value.unwrap_or_else(|error| {
             self.0.warnings.push(format!("{key} could not be read: {error}"));
-            "unknown".into()
+            UNKNOWN.into()
         });
         self.0.fixed.insert(key.into(), value);
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Local;
+use super::LocalProvider;
 use crate::cluster::{Cluster, ClusterError, Provider};
 use crate::config::{ClusterSpec, ProviderKind, ProxyMode};
 
@@ -65,7 +65,7 @@ async fn hold(args: Hold) -> Result<u8, ClusterError> {
         },
         sysctls: Default::default(),
     };
-    let provider = Local::default();
+    let provider = LocalProvider::default();
     let begun = Instant::now();
     let cluster = tokio::select! {
         cluster = provider.up(&spec, &args.logs) => cluster?,

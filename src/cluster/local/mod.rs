@@ -42,12 +42,12 @@ pub const PAUSE_IMAGE: &str = "drainwatch.local/pause:1";
 
 /// Makes clusters of processes on this host.
 #[derive(Clone, Debug)]
-pub struct Local {
+pub struct LocalProvider {
     /// The drainwatch binary, which is also what the cluster's own processes run.
     pub executable: PathBuf,
 }
 
-impl Default for Local {
+impl Default for LocalProvider {
     fn default() -> Self {
         // Names this very binary even where its file has been replaced since.
         Self { executable: "/proc/self/exe".into() }
@@ -55,7 +55,7 @@ impl Default for Local {
 }
 
 #[async_trait]
-impl Provider for Local {
+impl Provider for LocalProvider {
     fn name(&self) -> &'static str {
         "local"
     }

@@ -22,8 +22,10 @@ use super::versions::{Item, Part};
 /// the path (`http://127.0.0.1:8000/dl.k8s.io/release/…`).
 pub const MIRROR_VARIABLE: &str = "DRAINWATCH_MIRROR";
 
-/// How long finding and reaching a host may take; together a closed network costs a few seconds.
+/// How long finding a host may take, how long reaching it (with TLS), and how long its first
+/// answer: a closed network costs a few seconds a host, once.
 const REACH: Duration = Duration::from_millis(2500);
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
 /// How long a host that was reached may be silent.
 const SILENCE: Duration = Duration::from_secs(20);
 
@@ -75,11 +77,18 @@ impl Downloads {
             .accept_encoding("")
             .timeout_resolve(Some(REACH))
             .timeout_connect(Some(REACH))
-            .timeout_recv_response(Some(SILENCE))
             .timeout_per_read(Some(SILENCE))
             .build()
             .new_agent();
         Self { agent, mirror, closed: BTreeMap::new() }
+    }
+
+    /// A host's name for people, with the mirror that stands for it.
+    pub fn source(&self, host: &str) -> String {
+        match &self.mirror {
+            Some(mirror) => format!("{host} (mirror {mirror})"),
+            None => host.to_owned(),
+        }
     }
 
     /// Whether a host is known to be unreachable, and why.
@@ -137,7 +146,7 @@ impl Downloads {
     /// whether the host can be reached.
     fn checksum(&mut self, asset: &Asset) -> Result<String, Refusal> {
         let url = self.url(asset, &asset.sums);
-        let mut response = self.get(asset, &url)?;
+        let mut response = self.get(asset, &url, FIRST_ANSWER)?;
         let text = response.body_mut().with_config().limit(1 << 20).read_to_string();
         let text = text.map_err(|error| Refusal::File(format!("{url}: {error}")))?;
         // Not this file's fault: a login page of the network, say.
@@ -149,8 +158,10 @@ impl Downloads {
         &mut self,
         asset: &Asset,
         url: &str,
+        answer_within: Duration,
     ) -> Result<ureq::http::Response<ureq::Body>, Refusal> {
-        let error = match self.agent.get(url).call() {
+        let request = self.agent.get(url).config().timeout_recv_response(Some(answer_within));
+        let error = match request.build().call() {
             Ok(response) => return Ok(response),
             Err(error) => error,
         };
@@ -158,8 +169,13 @@ impl Downloads {
             ureq::Error::StatusCode(404 | 410) => {
                 return Err(Refusal::File(format!("{url} is not there")));
             }
-            ureq::Error::StatusCode(status) => format!("{} answers {status}", asset.host),
-            other => format!("{} can't be reached ({other})", asset.host),
+            ureq::Error::StatusCode(status) => {
+                format!("{} answers {status}", self.source(asset.host))
+            }
+            ureq::Error::Io(error) => {
+                format!("{} can't be reached ({error})", self.source(asset.host))
+            }
+            other => format!("{} can't be reached ({other})", self.source(asset.host)),
         };
         self.closed.insert(asset.host, reason.clone());
         Err(Refusal::Host(reason))
@@ -174,7 +190,7 @@ impl Downloads {
         progress: &mut dyn FnMut(&str, u64),
     ) -> Result<String, Refusal> {
         let url = self.url(asset, &asset.path);
-        let mut response = self.get(asset, &url)?;
+        let mut response = self.get(asset, &url, SILENCE)?;
         let mut reader = response.body_mut().as_reader();
         let failed = |error| Refusal::Io(into.to_owned(), error);
         let mut file = File::create(into).map_err(failed)?;
@@ -256,17 +272,18 @@ fn parse_checksum(text: &str, name: &str) -> Option<String> {
 
 /// Takes a part's binaries, and nothing else, out of an archive.
 fn unpack(part: Part, archive: &Path, into: &Path) -> Result<(), Refusal> {
-    let failed = |error| Refusal::Io(archive.to_owned(), error);
-    let file = File::open(archive).map_err(failed)?;
+    let bad = |error| Refusal::File(format!("{} can't be unpacked: {error}", archive.display()));
+    let file = File::open(archive).map_err(bad)?;
     let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(io::BufReader::new(file)));
-    for entry in tar.entries().map_err(failed)? {
-        let mut entry = entry.map_err(failed)?;
-        let path = entry.path().map_err(failed)?.into_owned();
+    for entry in tar.entries().map_err(bad)? {
+        let mut entry = entry.map_err(bad)?;
+        let path = entry.path().map_err(bad)?.into_owned();
         // Only the last component of the archive's own path is used: it can't lead elsewhere.
         let name = path.file_name().and_then(|name| name.to_str());
         let wanted = part.binaries().iter().find(|binary| Some(**binary) == name);
         if let (Some(binary), true) = (wanted, entry.header().entry_type().is_file()) {
             let target = into.join(binary);
+            let failed = |error| Refusal::Io(target.clone(), error);
             let mut out = File::create(&target).map_err(failed)?;
             io::copy(&mut entry, &mut out).map_err(failed)?;
             drop(out);
@@ -334,7 +351,10 @@ mod tests {
             let result =
                 downloads.fetch(&item, "amd64", folder.path(), &Stop::default(), &mut |_, _| ());
             let Err(Refusal::Host(reason)) = result else { panic!("{result:?}") };
-            assert!(reason.starts_with("github.com can't be reached"), "{reason}");
+            assert!(
+                reason.starts_with("github.com (mirror http://127.0.0.1:1) can't be reached"),
+                "{reason}"
+            );
         }
         assert!(downloads.closed(Part::Cni).is_some());
         assert!(downloads.closed(Part::Kubernetes).is_none());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::apt::{self, Installer};
 use super::cache::{Cache, State};
-use super::download;
+use super::download::{self, Downloads};
 use super::gobuild::Go;
 use super::host::{self, Search};
 use super::versions::{Item, Part, Release};
@@ -121,6 +121,7 @@ impl Plan {
 
     /// What will be done, one line a step, for people.
     pub fn steps(&self) -> Vec<String> {
+        let downloads = Downloads::of_environment();
         let mut steps = Vec::new();
         if !self.tools.is_empty() {
             let packages = apt::packages(&self.tools).join(" ");
@@ -140,7 +141,7 @@ impl Plan {
                 None => format!(
                     "download {item} from {} ({} MB); where that can't be reached, build it from \
                      Go modules ({})",
-                    download::host(item.part),
+                    downloads.source(download::host(item.part)),
                     cost.downloaded / MB,
                     cost.build
                 ),

@@ -175,8 +175,9 @@ impl Work<'_> {
             return Ok(Err(reason.to_owned()));
         }
         let architecture = host::architecture()?;
+        let source = self.downloads.source(download::host(item.part));
         let result = self.step(
-            format!("download {item} from {}", download::host(item.part)),
+            format!("download {item} from {source}"),
             |Work { stop, report, downloads, .. }| {
                 let mut rate = Rate::default();
                 downloads.fetch(item, architecture, staged, stop, &mut |file, bytes| {

@@ -1,0 +1,89 @@
+//! `[axes]`: keys and the values that they take in turn.
+//!
+//! Takes the table; gives each axis in the file's order, its values checked as its key's are
+//! anywhere else. Knows no scenarios.
+
+use serde_spanned::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::errors::{Problem, Problems, quote};
+use super::schema::{self, SYSCTLS};
+use super::settings::{self, Layer, Origin, Setting, Settings, in_order};
+use super::value::a_type;
+
+/// A key and the values that it takes in turn.
+pub(super) struct Axis {
+    pub key: String,
+    pub values: Vec<Setting>,
+}
+
+/// An axis is one key with an array of its values; tables in between only group keys.
+pub(super) fn read_axes(
+    table: &DeTable<'_>,
+    prefix: &str,
+    origin: &Origin,
+    axes: &mut Vec<Axis>,
+    problems: &mut Problems,
+) {
+    for (key, value) in in_order(table) {
+        let name = settings::join(prefix, key.get_ref());
+        let place = origin.place(key.span());
+        let groups = schema::TABLES.contains(&name.as_str()) || prefix.starts_with(SYSCTLS);
+        let value_place = origin.place(value.span());
+        match value.get_ref() {
+            DeValue::Table(table) if groups => read_axes(table, &name, origin, axes, problems),
+            _ if schema::TABLES.contains(&name.as_str()) || name == "description" => problems.push(
+                Problem::at(place, format!("`{name}` cannot be an axis"))
+                    .help("an axis is one key of a scenario, such as \"flows.tcp\" or \"cluster.proxy_mode\""),
+            ),
+            _ if schema::find(&name).is_none() => {
+                problems.push(settings::unknown_key(&name, place, Layer::Axis));
+            }
+            _ if axes.iter().any(|axis| axis.key == name) => {
+                problems.push(Problem::at(place, format!("{} is an axis already", quote(&name))));
+            }
+            DeValue::Array(values) if values.is_empty() => problems.push(
+                Problem::at(value_place, format!("the axis {} has no values", quote(&name)))
+                    .help("give it at least one, or take it out"),
+            ),
+            DeValue::Array(values) => {
+                let values = axis_values(&name, values.iter(), origin, problems);
+                axes.push(Axis { key: name, values });
+            }
+            other => problems.push(
+                Problem::at(
+                    value_place,
+                    format!("the axis {} must be an array of values, not {}", quote(&name), a_type(other)),
+                )
+                .help("for example readiness = [\"fail\", \"pass\"]"),
+            ),
+        }
+    }
+}
+
+fn axis_values<'t>(
+    name: &str,
+    values: impl Iterator<Item = &'t Spanned<DeValue<'t>>>,
+    origin: &Origin,
+    problems: &mut Problems,
+) -> Vec<Setting> {
+    let mut settings: Vec<Setting> = Vec::new();
+    for value in values {
+        let place = origin.place(value.span());
+        let mut one = Settings::new();
+        settings::set(name, place.clone(), value, origin, &mut one, problems);
+        let Some(setting) = one.remove(name) else { continue };
+        if setting.value.is_some() && settings.iter().any(|s| s.value == setting.value) {
+            problems.push(
+                Problem::at(
+                    place,
+                    format!("{} is a value of this axis already", quote(&setting.text)),
+                )
+                .help("its arms would be the same"),
+            );
+            continue;
+        }
+        settings.push(setting);
+    }
+    settings
+}

@@ -1,0 +1,75 @@
+//! Names of scenarios, their files and what a folder may be called.
+//!
+//! Takes an entry of `scenarios` or a path; gives the file or the name, or why there can be none.
+
+use std::path::{Path, PathBuf};
+
+use super::errors::{likely, quote};
+
+/// The file of an entry of `scenarios`, or why there can be none.
+pub(super) fn scenario_path(matrix: &Path, entry: &str) -> Result<PathBuf, String> {
+    let folder = matrix.parent().unwrap_or(Path::new(""));
+    if entry.ends_with(".toml") {
+        let path = folder.join(entry);
+        return match unsafe_name(&stem(&path)) {
+            Some(why) => Err(why),
+            None => Ok(path),
+        };
+    }
+    if let Some(why) = unsafe_name(entry) {
+        return Err(why);
+    }
+    let file = format!("{entry}.toml");
+    // The plain parent where there is one: it reads better than matrices/../scenarios.
+    let beside = match folder.components().next_back() {
+        Some(std::path::Component::Normal(_)) => {
+            folder.parent().map_or_else(|| folder.join(".."), Path::to_path_buf)
+        }
+        _ => folder.join(".."),
+    };
+    Ok(beside.join("scenarios").join(file))
+}
+
+/// The scenario beside a missing one that was likely meant.
+pub(super) fn neighbour(missing: &Path, entry: &str) -> Option<String> {
+    let folder = missing.parent()?;
+    let names: Vec<String> = folder
+        .read_dir()
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.path().extension().is_some_and(|ext| ext == "toml"))
+        .map(|entry| stem(&entry.path()))
+        .collect();
+    let word = likely(&stem(missing), names.iter().map(String::as_str))?;
+    // As it would be written: an entry may be a path.
+    let folder = entry.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
+    let ending = if entry.ends_with(".toml") { ".toml" } else { "" };
+    Some(format!("did you mean \"{folder}{word}{ending}\"?"))
+}
+
+pub(super) fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+pub(super) const NAME_HELP: &str =
+    "a file's stem names its arms and their folders: letters, digits, `-`, `_` and `.`";
+
+/// Why a file's stem cannot name an arm and so a folder of results.
+pub(super) fn unsafe_name(name: &str) -> Option<String> {
+    const LONGEST: usize = 100;
+    // What a run's folder holds besides its arms.
+    let taken = ["environment", "logs"].iter().any(|taken| name.eq_ignore_ascii_case(taken))
+        || [".json", ".csv", ".md", ".html", ".xml"]
+            .iter()
+            .any(|ending| name.to_ascii_lowercase().ends_with(ending));
+    let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || !name.chars().all(safe) || name.starts_with(['.', '-']) {
+        Some(format!("{} is no safe name", quote(name)))
+    } else if name.len() > LONGEST {
+        Some(format!("{} is longer than {LONGEST} characters", quote(name)))
+    } else if taken {
+        Some(format!("{} names something else in a run's folder", quote(name)))
+    } else {
+        None
+    }
+}

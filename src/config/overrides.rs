@@ -1,0 +1,104 @@
+//! `--set KEY=VALUE` and `--only ARM`.
+//!
+//! Takes the flags' values as given; gives settings like those of a file, whose problems name the
+//! flag. Knows nothing of files.
+
+use serde_spanned::Spanned;
+use toml::de::DeValue;
+
+use super::errors::{Problem, Problems, likely, quote};
+use super::schema;
+use super::settings::{self, Layer, Origin, Settings};
+use super::source::{Place, Source};
+
+/// Reads all `--set` flags; of two for one key the later counts. `axes` are the keys that the
+/// matrix varies, which cannot be one value for all arms.
+pub(super) fn read(flags: &[String], axes: &[&str], problems: &mut Problems) -> Settings {
+    let mut all = Settings::new();
+    for (index, flag) in flags.iter().enumerate() {
+        let mut set = Settings::new();
+        read_one(flag, index, &mut set, problems);
+        for (name, setting) in &set {
+            if axes.contains(&name.as_str()) {
+                let place = setting.key_place.clone();
+                problems.push(
+                    Problem::at(place, format!("`{name}` is an axis of the matrix"))
+                        .help("pick arms with --only, or take the axis out of the matrix"),
+                );
+            }
+        }
+        all.extend(set);
+    }
+    all
+}
+
+fn read_one(flag: &str, index: usize, set: &mut Settings, problems: &mut Problems) {
+    const NAME: &str = "--set ";
+    let source = Source::flag(format!("{NAME}{flag}"), index);
+    let whole = Place::new(&source, NAME.len()..NAME.len() + flag.len());
+    let Some((key, text)) = flag.split_once('=') else {
+        problems.push(
+            Problem::at(whole, "--set takes KEY=VALUE")
+                .help("for example --set repeats=1 or --set cluster.proxy_mode=nftables"),
+        );
+        return;
+    };
+    let key_start = NAME.len() + key.len() - key.trim_start().len();
+    let key_place = Place::new(&source, key_start..NAME.len() + key.trim_end().len());
+    let key = key.trim();
+    let offset = NAME.len() + flag.len() - text.trim_start().len();
+    let text = text.trim();
+    let origin = Origin { source, offset, layer: Layer::Flag };
+    let value = parse(key, text);
+    match value.get_ref() {
+        DeValue::Table(table) if schema::TABLES.contains(&key) => {
+            settings::walk(table, key, &origin, set, problems);
+        }
+        _ if schema::TABLES.contains(&key) => problems.push(
+            Problem::at(key_place, format!("`{key}` holds other keys"))
+                .help(format!("set one of them, for example --set {}", example(key))),
+        ),
+        _ if matches!(key, "scenarios" | "axes") || key.starts_with("axes.") => problems.push(
+            Problem::at(key_place, format!("{} cannot be overridden", quote(key)))
+                .help("only the keys of scenarios and of [cluster] can"),
+        ),
+        _ => settings::set(key, key_place, &value, &origin, set, problems),
+    }
+}
+
+/// A TOML value; anything else is a string whose quotes were left out.
+fn parse<'a>(key: &str, text: &'a str) -> Spanned<DeValue<'a>> {
+    let wants_string = schema::find(key).is_some_and(|key| key.kind.is_string());
+    match DeValue::parse(text) {
+        Ok(value) if value.get_ref().is_str() || !wants_string => value,
+        _ => Spanned::new(0..text.len(), DeValue::String(text.into())),
+    }
+}
+
+fn example(table: &str) -> String {
+    let key = schema::KEYS
+        .iter()
+        .find(|key| key.name.strip_prefix(table).is_some_and(|rest| rest.starts_with('.')));
+    match key {
+        Some(key) => format!("{}={}", key.name, key.example.trim_matches('"')),
+        None => format!("{table}.net.ipv4.tcp_retries2=5"),
+    }
+}
+
+/// What is wrong with `--only` flags, given the names of all arms.
+pub(super) fn check_only(only: &[String], arms: &[&str], problems: &mut Problems) {
+    const NAME: &str = "--only ";
+    // After all --set flags, whose number does not matter here.
+    let after = usize::MAX / 4;
+    for (index, flag) in only.iter().enumerate() {
+        if arms.contains(&flag.as_str()) {
+            continue;
+        }
+        let source = Source::flag(format!("{NAME}{flag}"), after + index);
+        let place = Place::new(&source, NAME.len()..NAME.len() + flag.len());
+        let problem = Problem::at(place, format!("no arm is named {}", quote(flag))).maybe_help(
+            likely(flag, arms.iter().copied()).map(|arm| format!("did you mean `{arm}`?")),
+        );
+        problems.push(problem.note(format!("the arms are {}", arms.join(", "))));
+    }
+}

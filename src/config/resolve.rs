@@ -1,0 +1,359 @@
+//! An arm's settings become a scenario and a cluster.
+//!
+//! Fills in the defaults and tells what contradicts what. Takes settings whose values are right
+//! one by one; knows nothing of TOML, and of files only the places that it blames.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as WordError;
+
+use super::errors::{Problem, Problems};
+use super::scenario::{
+    ClusterSpec, EnterBy, Flows, Pod, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
+    Trigger,
+};
+use super::schema;
+use super::settings::{Setting, Settings};
+use super::source::Place;
+use super::value::Value;
+
+/// What is left of the grace period after the default drain window.
+const AFTER_DRAIN: Duration = Duration::from_secs(5);
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The arm's scenario and cluster; `None` if there is a problem, told now or when a value was
+/// read. `missing` is the place that lacks `sigterm`, if its absence is worth telling. Where
+/// errors of syntax may have swallowed a key (not `whole`), nothing is concluded from a default.
+pub(super) fn resolve(
+    settings: &Settings,
+    missing: Option<Place>,
+    whole: bool,
+    problems: &mut Problems,
+) -> Option<(Scenario, ClusterSpec)> {
+    let before = problems.count();
+    let mut resolver = Resolver { settings, whole, problems };
+    let sigterm: Option<Sigterm> = resolver.sigterm(missing);
+    let cluster = resolver.cluster();
+    let scenario = resolver.scenario(sigterm, cluster.as_ref().map(|cluster| cluster.nodes));
+    match (scenario, cluster) {
+        (Some(scenario), Some(cluster)) if problems.count() == before => Some((scenario, cluster)),
+        _ => None,
+    }
+}
+
+struct Resolver<'a> {
+    settings: &'a Settings,
+    whole: bool,
+    problems: &'a mut Problems,
+}
+
+impl Resolver<'_> {
+    fn setting(&self, key: &str) -> Option<&Setting> {
+        self.settings.get(key)
+    }
+
+    /// The key's value or its default; `None` where the value is wrong.
+    fn get<T>(&self, key: &str, default: T, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+        match self.setting(key) {
+            None => Some(default),
+            Some(setting) => read(setting.value.as_ref()?),
+        }
+    }
+
+    fn count(&self, key: &str, default: u32) -> Option<u32> {
+        self.get(key, default, |value| match value {
+            Value::Count(count) => Some(*count),
+            _ => None,
+        })
+    }
+
+    fn time(&self, key: &str, default: Duration) -> Option<Duration> {
+        self.get(key, default, |value| match value {
+            Value::Time(time) => Some(*time),
+            _ => None,
+        })
+    }
+
+    fn text(&self, key: &str, default: Option<String>) -> Option<Option<String>> {
+        self.get(key, default, |value| match value {
+            Value::Text(text) => Some(Some(text.clone())),
+            _ => None,
+        })
+    }
+
+    fn word<'de, T: Deserialize<'de>>(&self, key: &str, default: T) -> Option<T> {
+        self.get(key, default, as_word)
+    }
+
+    fn sigterm(&mut self, missing: Option<Place>) -> Option<Sigterm> {
+        match (self.setting("sigterm"), missing) {
+            (Some(setting), _) => setting.value.as_ref().and_then(as_word),
+            (None, Some(place)) => {
+                self.problems.push(
+                    Problem::at(place, "`sigterm` is missing: what the app does on SIGTERM").help(
+                        "write sigterm = \"exit\", \"drain\" or \"ignore\" at the file's top",
+                    ),
+                );
+                None
+            }
+            (None, None) => None,
+        }
+    }
+
+    fn cluster(&mut self) -> Option<ClusterSpec> {
+        let mut sysctls = Some(BTreeMap::new());
+        for (name, setting) in self.settings {
+            let Some(name) = schema::sysctl_name(name) else { continue };
+            match (&setting.value, &mut sysctls) {
+                (Some(Value::Text(text)), Some(sysctls)) => {
+                    sysctls.insert(name.to_string(), text.clone());
+                }
+                _ => sysctls = None,
+            }
+        }
+        Some(ClusterSpec {
+            provider: self.word("cluster.provider", ProviderKind::Auto)?,
+            kubernetes: self.text("cluster.kubernetes", Some("1.34.0".into()))??,
+            nodes: self.count("cluster.nodes", 2)?,
+            proxy_mode: self.word("cluster.proxy_mode", ProxyMode::Iptables)?,
+            sysctls: sysctls?,
+        })
+    }
+
+    /// Each part by itself first, so that one wrong value hides no contradiction of others.
+    fn scenario(&mut self, sigterm: Option<Sigterm>, nodes: Option<u32>) -> Option<Scenario> {
+        let grace_period = self.time("grace_period", secs(30));
+        let drain_window = self.drain_window(sigterm, grace_period);
+        let readiness = self.readiness(sigterm);
+        let flows = self.flows(nodes);
+        Some(Scenario {
+            description: self.text("description", None)?,
+            sigterm: sigterm?,
+            drain_window: drain_window?,
+            readiness: readiness?,
+            trigger: self.word("trigger", Trigger::Delete)?,
+            grace_period: grace_period?,
+            settle: self.time("settle", secs(10))?,
+            observe_after: self.time("observe_after", secs(2))?,
+            repeats: self.count("repeats", 5)?,
+            flows: flows?,
+            pod: Pod {
+                readiness_period: self.time("pod.readiness_period", secs(1))?,
+                readiness_failures: self.count("pod.readiness_failures", 1)?,
+            },
+        })
+    }
+
+    fn drain_window(
+        &mut self,
+        sigterm: Option<Sigterm>,
+        grace: Option<Duration>,
+    ) -> Option<Option<Duration>> {
+        let (key, given) = ("drain_window", self.setting("drain_window").is_some());
+        if sigterm? != Sigterm::Drain {
+            if given {
+                let message = format!("`drain_window` needs sigterm = \"drain\"{}", self.but());
+                let help = "take it out: only an app that drains has a drain window";
+                self.blame([key, "sigterm"], At::Key, message, help);
+                return None;
+            }
+            return Some(None);
+        }
+        let grace = grace?;
+        if !given {
+            if grace > AFTER_DRAIN {
+                return Some(Some(grace - AFTER_DRAIN));
+            }
+            let message = format!(
+                "a grace_period of {} leaves no drain_window: its default is the grace period less {}",
+                time(grace),
+                time(AFTER_DRAIN),
+            );
+            let help = "set a drain_window below the grace_period";
+            self.blame(["grace_period", "sigterm"], At::Value, message, help);
+            return None;
+        }
+        let window = self.time(key, Duration::ZERO)?;
+        if window < grace {
+            return Some(Some(window));
+        }
+        let message = format!(
+            "the drain_window ({}) is not below the grace_period ({}{})",
+            time(window),
+            time(grace),
+            self.by_default("grace_period"),
+        );
+        let help =
+            "the app would be killed before it had drained: shorten the one or lengthen the other";
+        self.blame([key, "grace_period"], At::Value, message, help);
+        None
+    }
+
+    fn readiness(&mut self, sigterm: Option<Sigterm>) -> Option<Option<Readiness>> {
+        let default = match sigterm? {
+            Sigterm::Exit if self.setting("readiness").is_some() => {
+                let message = "`readiness` with sigterm = \"exit\": the app is gone before it could answer a probe";
+                let help = "take it out, or choose sigterm = \"drain\" or \"ignore\"";
+                self.blame(["readiness", "sigterm"], At::Key, message.into(), help);
+                return None;
+            }
+            Sigterm::Exit => return Some(None),
+            Sigterm::Drain => Readiness::Fail,
+            // Such an app reacts to nothing.
+            Sigterm::Ignore => Readiness::Pass,
+        };
+        self.word("readiness", default).map(Some)
+    }
+
+    fn flows(&mut self, nodes: Option<u32>) -> Option<Flows> {
+        let tcp = self.count("flows.tcp", 10);
+        let udp = self.count("flows.udp", 10);
+        if tcp == Some(0) && udp == Some(0) {
+            let help = "hold at least one TCP or UDP flow to the pod";
+            self.blame(
+                ["flows.udp", "flows.tcp"],
+                At::Value,
+                "no flow at all: there would be nothing to measure".into(),
+                help,
+            );
+        }
+        let tcp_interval = self.time("flows.tcp_interval", millis(100));
+        let udp_interval = self.time("flows.udp_interval", millis(20));
+        let silent_after = self.time("flows.silent_after", secs(2));
+        if let (Some(tcp), Some(udp), Some(silent)) = (tcp_interval, udp_interval, silent_after) {
+            let (key, interval) = match tcp >= udp {
+                true => ("tcp_interval", tcp),
+                false => ("udp_interval", udp),
+            };
+            if silent <= interval {
+                let full = format!("flows.{key}");
+                let message = format!(
+                    "silent_after ({}{}) is not longer than {key} ({}{})",
+                    time(silent),
+                    self.by_default("flows.silent_after"),
+                    time(interval),
+                    self.by_default(&full),
+                );
+                let help = "silence between two heartbeats is none: make it several intervals";
+                self.blame(["flows.silent_after", &full], At::Value, message, help);
+            }
+        }
+        let enter_by = self.enter_by(nodes);
+        Some(Flows {
+            tcp: tcp?,
+            udp: udp?,
+            tcp_interval: tcp_interval?,
+            udp_interval: udp_interval?,
+            silent_after: silent_after?,
+            enter_by: enter_by?,
+        })
+    }
+
+    fn enter_by(&mut self, nodes: Option<u32>) -> Option<EnterBy> {
+        let nodes = nodes?;
+        let default = if nodes >= 2 { "other-node" } else { "pod-node" };
+        let enter_by = EnterBy::from(self.text("flows.enter_by", Some(default.into()))??);
+        if enter_by == EnterBy::OtherNode && nodes < 2 {
+            let message = "enter_by = \"other-node\" in a cluster of one node";
+            let help = "enter by \"pod-node\", or have at least 2 nodes";
+            self.blame(["flows.enter_by", "cluster.nodes"], At::Value, message.into(), help);
+            return None;
+        }
+        Some(enter_by)
+    }
+
+    /// `, and it is "exit"`: the two may stand in different files.
+    fn but(&self) -> String {
+        match self.setting("sigterm") {
+            Some(setting) => format!(", and it is {:?}", setting.text),
+            None => String::new(),
+        }
+    }
+
+    fn by_default(&self, key: &str) -> &'static str {
+        if self.setting(key).is_some() { "" } else { " by default" }
+    }
+
+    /// Tells a contradiction of two keys at the first, or at the second where that was set by a
+    /// later layer (an axis, a flag) and so brought it about.
+    fn blame(&mut self, keys: [&str; 2], at: At, message: String, help: &str) {
+        let [first, second] = keys.map(|key| self.settings.get(key).map(|setting| (key, setting)));
+        let (culprit, other, at) = match (first, second) {
+            (None, _) | (_, None) if !self.whole => return,
+            (Some(first), Some(second)) if second.1.layer > first.1.layer => {
+                (second, Some(first), At::Value)
+            }
+            (Some(first), second) => (first, second, at),
+            (None, Some(second)) => (second, None, At::Value),
+            // Two defaults do not contradict each other.
+            (None, None) => return,
+        };
+        let place = match at {
+            At::Key => &culprit.1.key_place,
+            At::Value => &culprit.1.value_place,
+        };
+        let mut problem = Problem::at(place.clone(), message).help(help);
+        if let Some((key, other)) = other.filter(|(_, o)| o.key_place.source != place.source) {
+            problem = problem.note(format!("{key} is set in {}", other.key_place.location()));
+        }
+        self.problems.push(problem);
+    }
+}
+
+/// Which half of `key = value` is at fault.
+#[derive(Clone, Copy)]
+enum At {
+    Key,
+    Value,
+}
+
+fn as_word<'de, T: Deserialize<'de>>(value: &Value) -> Option<T> {
+    match value {
+        Value::Word(word) => {
+            T::deserialize(IntoDeserializer::<WordError>::into_deserializer(*word)).ok()
+        }
+        _ => None,
+    }
+}
+
+fn time(time: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words that may be written are those that the types know.
+    #[test]
+    fn every_word_of_the_schema_has_its_variant() {
+        fn known(key: &str, word: &'static str) -> bool {
+            let value = &Value::Word(word);
+            match key {
+                "sigterm" => as_word::<Sigterm>(value).is_some(),
+                "readiness" => as_word::<Readiness>(value).is_some(),
+                "trigger" => as_word::<Trigger>(value).is_some(),
+                "cluster.provider" => as_word::<ProviderKind>(value).is_some(),
+                "cluster.proxy_mode" => as_word::<ProxyMode>(value).is_some(),
+                _ => false,
+            }
+        }
+        for key in schema::KEYS {
+            if let schema::Kind::Word(words) = key.kind {
+                for word in words {
+                    assert!(known(key.name, word), "{} = {word}", key.name);
+                }
+            }
+        }
+    }
+}

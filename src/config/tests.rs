@@ -1,0 +1,427 @@
+//! Laws and tables of the whole of `config`, without files.
+
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::errors::Problems;
+use super::source::Source;
+use super::*;
+
+/// Reads a text as if it were a file in `scenarios/`.
+fn read(text: &str, set: &[&str]) -> Result<Matrix, Errors> {
+    let file = Path::new("scenarios/x.toml");
+    let source = Source::file(file, text.into(), 0);
+    let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+    let mut problems = Problems::default();
+    let matrix = arms::load(file, &source, &set, &[], &mut problems);
+    problems.finish(matrix)
+}
+
+/// `line:column message` of each error.
+fn errors(text: &str, set: &[&str]) -> Vec<String> {
+    let Err(errors) = read(text, set) else { return Vec::new() };
+    let line = |problem: &errors::Problem| match &problem.place {
+        Some(place) => {
+            let (line, column) = place.line_column();
+            format!("{line}:{column} {}", problem.message)
+        }
+        None => problem.message.clone(),
+    };
+    errors.problems().iter().map(line).collect()
+}
+
+fn scenario(text: &str, set: &[&str]) -> Arm {
+    read(text, set).unwrap_or_else(|e| panic!("{e}")).arms.remove(0)
+}
+
+#[test]
+fn one_line_is_a_scenario() {
+    let arm = scenario("sigterm = 'drain'", &[]);
+    assert_eq!((arm.name.as_str(), arm.scenario.as_str()), ("x", "x"));
+    insta::assert_snapshot!(serde_json::to_string_pretty(&arm).unwrap(), @r#"
+    {
+      "name": "x",
+      "scenario": "x",
+      "axes": [],
+      "config": {
+        "description": null,
+        "sigterm": "drain",
+        "drain_window_ms": 25000,
+        "readiness": "fail",
+        "trigger": "delete",
+        "grace_period_ms": 30000,
+        "settle_ms": 10000,
+        "observe_after_ms": 2000,
+        "repeats": 5,
+        "flows": {
+          "tcp": 10,
+          "udp": 10,
+          "tcp_interval_ms": 100,
+          "udp_interval_ms": 20,
+          "silent_after_ms": 2000,
+          "enter_by": "other-node"
+        },
+        "pod": {
+          "readiness_period_ms": 1000,
+          "readiness_failures": 1
+        }
+      },
+      "cluster": {
+        "provider": "auto",
+        "kubernetes": "1.34.0",
+        "nodes": 2,
+        "proxy_mode": "iptables",
+        "sysctls": {}
+      }
+    }
+    "#);
+}
+
+#[test]
+fn defaults_follow_what_is_set() {
+    let arm = scenario("sigterm = 'drain'\ngrace_period = '60s'", &["grace_period=12s"]);
+    assert_eq!(arm.config.drain_window, Some(Duration::from_secs(7)));
+    let arm = scenario("sigterm = 'ignore'\ncluster.nodes = 1", &[]);
+    assert_eq!(arm.config.readiness, Some(Readiness::Pass));
+    assert_eq!((arm.config.drain_window, arm.config.flows.enter_by), (None, EnterBy::PodNode));
+    let arm = scenario("sigterm = 'exit'", &[]);
+    assert_eq!(arm.config.readiness, None);
+}
+
+#[test]
+fn sysctls_may_be_written_in_any_way_that_toml_has() {
+    let text = "sigterm = 'exit'\n[cluster.sysctls]\n'net.ipv4.a' = 1\nnet.ipv4.b = '2 3'";
+    let arm = scenario(text, &["cluster.sysctls.net.ipv4.c=4", "cluster={sysctls={net.d=5}}"]);
+    let sysctls: Vec<_> = arm.cluster.sysctls.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    assert_eq!(sysctls, ["net.d=5", "net.ipv4.a=1", "net.ipv4.b=2 3", "net.ipv4.c=4"]);
+}
+
+#[rstest]
+#[case::missing("repeats = 1", "1:1 `sigterm` is missing: what the app does on SIGTERM")]
+#[case::nothing("", "1:1 neither a scenario nor a matrix")]
+#[case::unknown("sigterm = 'exit'\nrepaets = 1", "2:1 unknown key `repaets`")]
+#[case::misspelt("sigtrem = 'exit'", "1:1 unknown key `sigtrem`")]
+#[case::word("sigterm = 'stop'", "1:11 `sigterm` cannot be `stop`")]
+#[case::word_type("sigterm = 1", "1:11 `sigterm` must be a string, not a number")]
+#[case::window_without_drain(
+    "sigterm = 'exit'\ndrain_window = '1s'",
+    "2:1 `drain_window` needs sigterm = \"drain\", and it is \"exit\""
+)]
+#[case::window_is_grace(
+    "sigterm = 'drain'\ndrain_window = '30s'",
+    "2:16 the drain_window (30s) is not below the grace_period (30s by default)"
+)]
+#[case::grace_too_short(
+    "sigterm = 'drain'\ngrace_period = '5s'",
+    "2:16 a grace_period of 5s leaves no drain_window: its default is the grace period less 5s"
+)]
+#[case::grace_in_parts(
+    "sigterm = 'exit'\ngrace_period = '1500ms'",
+    "2:16 `grace_period` must be a whole number of seconds"
+)]
+#[case::grace_zero(
+    "sigterm = 'exit'\ngrace_period = '0s'",
+    "2:16 `grace_period` must be at least 1s"
+)]
+#[case::no_unit("sigterm = 'exit'\nsettle = 3", "2:10 `settle` has no unit")]
+#[case::no_unit_quoted("sigterm = 'exit'\nsettle = '3'", "2:10 `settle` has no unit")]
+#[case::no_unit_float("sigterm = 'exit'\nsettle = 1.5", "2:10 `settle` has no unit")]
+#[case::unit("sigterm = 'exit'\nsettle = '3 sek'", "2:13 `settle` has an unknown unit `sek`")]
+#[case::negative("sigterm = 'exit'\nsettle = '-3s'", "2:10 `settle` is no time: `-3s`")]
+#[case::long("sigterm = 'exit'\nsettle = '25h'", "2:10 `settle` must be at most 24h")]
+#[case::longer(
+    "sigterm = 'exit'\nsettle = '99999999999999999999999s'",
+    "2:10 `settle` must be at most 24h"
+)]
+#[case::readiness_with_exit(
+    "sigterm = 'exit'\nreadiness = 'pass'",
+    "2:1 `readiness` with sigterm = \"exit\": the app is gone before it could answer a probe"
+)]
+#[case::no_flows(
+    "sigterm = 'exit'\nflows.tcp = 0\nflows.udp = 0",
+    "3:13 no flow at all: there would be nothing to measure"
+)]
+#[case::repeats("sigterm = 'exit'\nrepeats = 0", "2:11 `repeats` must be at least 1")]
+#[case::many("sigterm = 'exit'\nrepeats = 10001", "2:11 `repeats` must be at most 10000")]
+#[case::flows(
+    "sigterm = 'exit'\nflows.udp = 99999999999999999999999999999999999999999999",
+    "2:13 `flows.udp` must be at most 100000"
+)]
+#[case::minus("sigterm = 'exit'\nflows.udp = -1", "2:13 `flows.udp` must be at least 0")]
+#[case::fraction(
+    "sigterm = 'exit'\nrepeats = 2.0",
+    "2:11 `repeats` must be a whole number, not a number with a fraction"
+)]
+#[case::interval(
+    "sigterm = 'exit'\nflows.tcp_interval = '0s'",
+    "2:22 `flows.tcp_interval` must be at least 1ms"
+)]
+#[case::silence(
+    "sigterm = 'exit'\nflows.udp_interval = '2s'",
+    "2:22 silent_after (2s by default) is not longer than udp_interval (2s)"
+)]
+#[case::failures(
+    "sigterm = 'exit'\npod.readiness_failures = 0",
+    "2:26 `pod.readiness_failures` must be at least 1"
+)]
+#[case::period(
+    "sigterm = 'exit'\npod.readiness_period = '500ms'",
+    "2:24 `pod.readiness_period` must be a whole number of seconds"
+)]
+#[case::nodes("sigterm = 'exit'\ncluster.nodes = 0", "2:17 `cluster.nodes` must be at least 1")]
+#[case::entry(
+    "sigterm = 'exit'\nflows.enter_by = 'other-node'\ncluster.nodes = 1",
+    "2:18 enter_by = \"other-node\" in a cluster of one node"
+)]
+#[case::entry_slip(
+    "sigterm = 'exit'\nflows.enter_by = 'other_node'",
+    "2:18 `flows.enter_by` cannot be `other_node`"
+)]
+#[case::entry_name(
+    "sigterm = 'exit'\nflows.enter_by = 'a b'",
+    "2:18 `flows.enter_by` cannot be `a b`: no node has such a name"
+)]
+#[case::version(
+    "sigterm = 'exit'\ncluster.kubernetes = 'v1.34.0'",
+    "2:22 `cluster.kubernetes` is no version like 1.34.0: `v1.34.0`"
+)]
+#[case::version_type(
+    "sigterm = 'exit'\ncluster.kubernetes = 1.34",
+    "2:22 `cluster.kubernetes` must be a string, not a number with a fraction"
+)]
+#[case::sysctl(
+    "sigterm = 'exit'\n[cluster.sysctls]\n'kernel.pid_max' = 1",
+    "3:1 `kernel.pid_max` is no sysctl of a net namespace"
+)]
+#[case::table("sigterm = 'exit'\nflows = 3", "2:9 `flows` must be a table, not a number")]
+#[case::below_the_table(
+    "sigterm = 'exit'\n[flows]\nrepeats = 3",
+    "3:1 unknown key `flows.repeats`"
+)]
+#[case::quoted_dots("sigterm = 'exit'\n'flows.tcp' = 3", "2:1 unknown key `flows.tcp`")]
+#[case::twice("sigterm = 'exit'\nrepeats = 1\nrepeats = 2", "3:1 duplicate key `repeats`")]
+#[case::no_quotes("sigterm = exit", "1:11 a string without quotes")]
+#[case::no_value("sigterm =\n", "1:10 a key without a value")]
+#[case::axes_only("axes.repeats = [1]", "1:1 `scenarios` is missing")]
+#[case::empty_matrix("scenarios = []", "1:13 no scenarios")]
+#[case::unsafe_entry("scenarios = ['a/b']", "1:14 `a/b` is no safe name")]
+#[case::reserved(
+    "scenarios = ['environment']",
+    "1:14 `environment` names something else in a run's folder"
+)]
+fn a_single_slip_is_a_single_error(#[case] text: &str, #[case] expected: &str) {
+    assert_eq!(errors(text, &[]), [expected]);
+}
+
+#[rstest]
+#[case::kind("cluster.provider='kind'")]
+#[case::context("cluster.provider='context'")]
+#[case::ipvs("cluster.proxy_mode='ipvs'")]
+#[case::named("flows.enter_by='dw-worker2'")]
+#[case::no_settle("settle='0s'")]
+#[case::no_udp("flows.udp=0")]
+#[case::zero_window("drain_window='0s'")]
+#[case::parts("grace_period='1m 30s'")]
+#[case::crlf("description='x'\r\n")]
+fn unusual_but_right(#[case] line: &str) {
+    assert_eq!(errors(&format!("sigterm = 'drain'\n{line}"), &[]), [""; 0]);
+}
+
+#[test]
+fn a_byte_order_mark_moves_no_column() {
+    assert_eq!(
+        errors("\u{feff}sigterm = 3", &[]),
+        ["1:11 `sigterm` must be a string, not a number"]
+    );
+}
+
+/// One wrong value hides no other, and nothing is concluded from it.
+#[test]
+fn everything_is_told_in_the_files_order() {
+    let text = "drain_windw = '3s'\nsigterm = 'exit'\nreadiness = 'fail'\ngrace_period = 30\n\
+                [flows]\ntcp = '10'\nfoo = 1\nsettle = 1 2\n[cluster]\nnodes = 99\n";
+    assert_eq!(
+        errors(text, &[]),
+        [
+            "1:1 unknown key `drain_windw`",
+            "3:1 `readiness` with sigterm = \"exit\": the app is gone before it could answer a probe",
+            "4:16 `grace_period` has no unit",
+            "6:7 `flows.tcp` must be a whole number, not a string",
+            "7:1 unknown key `flows.foo`",
+            "8:10 a string without quotes",
+            "10:9 `cluster.nodes` must be at most 16",
+        ]
+    );
+}
+
+#[rstest]
+#[case::no_value("repeats", "1:7 --set takes KEY=VALUE")]
+#[case::empty("repeats=", "1:15 `repeats` must be a whole number, not a string")]
+#[case::wrong("repeats=x", "1:15 `repeats` must be a whole number, not a string")]
+#[case::unknown("repaets=1", "1:7 unknown key `repaets`")]
+#[case::short("proxy_mode=ipvs", "1:7 unknown key `proxy_mode`")]
+#[case::table("flows=3", "1:7 `flows` holds other keys")]
+#[case::axes("axes.readiness=[1]", "1:7 `axes.readiness` cannot be overridden")]
+#[case::contradiction(
+    "drain_window=31s",
+    "1:20 the drain_window (31s) is not below the grace_period (30s by default)"
+)]
+#[case::other_side(
+    "sigterm=exit",
+    "1:15 `readiness` with sigterm = \"exit\": the app is gone before it could answer a probe"
+)]
+fn a_flag_is_blamed_for_what_it_brings_about(#[case] flag: &str, #[case] expected: &str) {
+    assert_eq!(errors("sigterm = 'drain'\nreadiness = 'pass'", &[flag]), [expected]);
+}
+
+#[test]
+fn of_two_flags_the_later_counts() {
+    let arm = scenario("sigterm = 'exit'", &["repeats=1", "repeats=2", "description=a b = c"]);
+    assert_eq!(arm.config.repeats, 2);
+    assert_eq!(arm.config.description.as_deref(), Some("a b = c"));
+}
+
+#[test]
+fn a_file_of_nothing_but_errors_is_told_in_time() {
+    let lines: String = (0..4_000).map(|n| format!("repeats{n} = 1\n")).collect();
+    let inline: String = (0..4_000).map(|n| format!("x{n} = 1, ")).collect();
+    for text in [lines, format!("sigterm = 'exit'\nflows = {{ {inline} }}"), "x".repeat(900_000)] {
+        let errors = read(&text, &[]).unwrap_err();
+        assert!(errors.to_string().len() < 200_000);
+    }
+}
+
+/// Lines as people write them, right and wrong.
+fn line() -> impl Strategy<Value = String> {
+    let key = prop_oneof![
+        prop::sample::select(schema::KEYS).prop_map(|key| key.name.to_string()),
+        prop::sample::select(vec![
+            "scenarios",
+            "axes",
+            "axes.repeats",
+            "axes.'cluster.nodes'",
+            "axes.flows.tcp",
+            "cluster",
+            "flows",
+            "tcp",
+            "sigtrem",
+            "cluster.sysctls",
+            "cluster.sysctls.net.a",
+            "''",
+            "'é'",
+        ])
+        .prop_map(String::from),
+    ];
+    let value = prop_oneof![
+        prop::sample::select(vec![
+            "'drain'",
+            "'exit'",
+            "'ignore'",
+            "'pass'",
+            "'2s'",
+            "'3000ms'",
+            "'10m'",
+            "1",
+            "0",
+            "17",
+            "-1",
+            "1e9",
+            "[]",
+            "[1, 2]",
+            "['1s', '1000ms', 3]",
+            "{}",
+            "{ tcp = 0, é = 'x' }",
+            "true",
+            "'delete'",
+            "1979-05-27",
+            "drain",
+            "\"",
+            "'''\n\n'''",
+            "[['x'], [1]]",
+            "'other-node'",
+            "['x', 'y.toml', '../x']",
+            "0xffffffffffffffffffffffff",
+            "nan",
+            "'µ é'",
+        ])
+        .prop_map(String::from),
+        "[\"']?[0-9]{0,30}\\.?[a-zµ .]{0,4}[\"']?",
+    ];
+    prop_oneof![
+        8 => (key, value).prop_map(|(key, value)| format!("{key} = {value}")),
+        1 => prop::sample::select(vec!["[flows]", "[cluster]", "[axes]", "[[flows]]", "[cluster.sysctls]", "[x", "#"])
+            .prop_map(String::from),
+        1 => "\\PC{0,20}",
+    ]
+}
+
+/// Every error can be shown, and those of files stand in the file.
+fn assert_law(text: &str) -> Result<(), TestCaseError> {
+    let errors = match read(text, &["repeats=1"]) {
+        Ok(matrix) => {
+            for arm in &matrix.arms {
+                let config = &arm.config;
+                prop_assert!(config.drain_window.is_none_or(|window| window < config.grace_period));
+                prop_assert_eq!(config.drain_window.is_some(), config.sigterm == Sigterm::Drain);
+                prop_assert_eq!(config.readiness.is_none(), config.sigterm == Sigterm::Exit);
+                prop_assert!(config.flows.tcp + config.flows.udp > 0);
+            }
+            return Ok(());
+        }
+        Err(errors) => errors,
+    };
+    prop_assert!(errors.len() > 0);
+    let mut last = 0;
+    for problem in errors.problems() {
+        let Some(place) = &problem.place else {
+            return Err(TestCaseError::fail(format!("no place: {}", problem.message)));
+        };
+        prop_assert!(!problem.message.contains('\n'));
+        if place.source.path.is_some() {
+            prop_assert!(place.source.text.get(place.span.clone()).is_some());
+            prop_assert!(place.line() <= text.lines().count().max(1));
+            prop_assert!(place.span.start >= last);
+            last = place.span.start;
+        }
+        prop_assert!(place.snippet().lines().any(|line| line.contains('^')));
+    }
+    let _ = errors.to_string();
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_blamed(text in any::<String>()) {
+        assert_law(&text)?;
+    }
+
+    #[test]
+    fn any_lines_are_read_or_blamed(lines in prop::collection::vec(line(), 0..12)) {
+        assert_law(&lines.join("\n"))?;
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_blamed(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("x.toml");
+        std::fs::write(&file, &bytes)?;
+        if let Err(errors) = load(&file, &[], &[]) {
+            prop_assert!(errors.to_string().contains("x.toml:"));
+        }
+    }
+
+    #[test]
+    fn any_flag_is_read_or_blamed(flag in "[a-z_.]{0,12}=?\\PC{0,12}") {
+        let set: Vec<String> = vec![flag];
+        let file = Path::new("x.toml");
+        let source = Source::file(file, "sigterm = 'drain'".into(), 0);
+        let mut problems = Problems::default();
+        let matrix = arms::load(file, &source, &set, &[], &mut problems);
+        if let Err(errors) = problems.finish(matrix) {
+            prop_assert!(errors.to_string().contains("--set"));
+        }
+    }
+}

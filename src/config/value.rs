@@ -1,0 +1,272 @@
+//! One TOML value against what its key takes.
+//!
+//! Gives the value in its type, or what is wrong with it and how to write it. Knows one value at a
+//! time: what contradicts another is for [`super::resolve`].
+
+use std::time::Duration;
+
+use serde_spanned::Spanned;
+use toml::de::{DeInteger, DeValue};
+
+use super::errors::{Problem, likely, quote};
+use super::schema::{self, Key, Kind};
+use super::settings::Origin;
+
+/// A value of the type that its key asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Text(String),
+    Word(&'static str),
+    Count(u32),
+    Time(Duration),
+}
+
+/// Reads a value for a key; `name` is the key's full name (a sysctl's is not the key's own).
+pub(super) fn read(
+    key: &Key,
+    name: &str,
+    value: &Spanned<DeValue<'_>>,
+    origin: &Origin,
+) -> Result<Value, Problem> {
+    let reader = Reader { key, name, value, origin };
+    match key.kind {
+        Kind::Text => reader.string().map(|text| Value::Text(text.into())),
+        Kind::Word(words) => reader.word(words),
+        Kind::Count { min, max } => reader.count(min, max),
+        Kind::Time { min, whole_seconds } => reader.time(min, whole_seconds),
+        Kind::EnterBy => reader.enter_by(),
+        Kind::Version => reader.version(),
+        Kind::Sysctl => reader.sysctl(),
+    }
+}
+
+struct Reader<'a> {
+    key: &'a Key,
+    name: &'a str,
+    value: &'a Spanned<DeValue<'a>>,
+    origin: &'a Origin,
+}
+
+impl<'a> Reader<'a> {
+    /// `` `repeats` must be … ``, at the value.
+    fn wrong(&self, what: impl std::fmt::Display) -> Problem {
+        Problem::at(self.origin.place(self.value.span()), format!("{} {what}", quote(self.name)))
+    }
+
+    fn example(&self) -> String {
+        format!("for example {} = {}", self.key.short(), self.key.example)
+    }
+
+    fn string(&self) -> Result<&'a str, Problem> {
+        match self.value.get_ref() {
+            DeValue::String(text) => Ok(text.as_ref()),
+            other => Err(self
+                .wrong(format!("must be a string, not {}", a_type(other)))
+                .help(self.example())),
+        }
+    }
+
+    fn word(&self, words: &'static [&'static str]) -> Result<Value, Problem> {
+        let all = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
+        let DeValue::String(text) = self.value.get_ref() else {
+            let what = format!("must be a string, not {}", a_type(self.value.get_ref()));
+            return Err(self.wrong(what).help(format!("one of {all}")));
+        };
+        if let Some(word) = words.iter().find(|word| **word == text.as_ref()) {
+            return Ok(Value::Word(word));
+        }
+        let help = match likely(text, words.iter().copied()) {
+            Some(word) => format!("did you mean \"{word}\"? It is one of {all}"),
+            None => format!("one of {all}"),
+        };
+        Err(self.wrong(format!("cannot be {}", quote(text))).help(help))
+    }
+
+    fn count(&self, min: u32, max: u32) -> Result<Value, Problem> {
+        let DeValue::Integer(number) = self.value.get_ref() else {
+            let what = format!("must be a whole number, not {}", a_type(self.value.get_ref()));
+            let unquoted = self.value.get_ref().as_str().and_then(|text| text.parse::<u32>().ok());
+            let help = unquoted.map(|n| format!("without quotes: {} = {n}", self.key.short()));
+            return Err(self.wrong(what).help(help.unwrap_or_else(|| self.example())));
+        };
+        match integer(number) {
+            Some(n) if n < i128::from(min) => {
+                Err(self.wrong(format!("must be at least {min}")).help(self.example()))
+            }
+            Some(n) if n <= i128::from(max) => Ok(Value::Count(n as u32)),
+            _ => Err(self.wrong(format!("must be at most {max}")).help(self.example())),
+        }
+    }
+
+    fn time(&self, min: Duration, whole_seconds: bool) -> Result<Value, Problem> {
+        let text = match self.value.get_ref() {
+            DeValue::String(text) => text.as_ref(),
+            DeValue::Integer(number) => {
+                return Err(self.no_unit(&number.to_string()));
+            }
+            DeValue::Float(number) => return Err(self.no_unit(&number.to_string())),
+            other => {
+                let what = format!("must be a time in quotes, not {}", a_type(other));
+                return Err(self.wrong(what).help(self.example()));
+            }
+        };
+        let time = humantime::parse_duration(text).map_err(|e| self.no_time(text, &e))?;
+        let problem = if time > schema::LONGEST {
+            self.wrong("must be at most 24h")
+        } else if whole_seconds && time.subsec_nanos() != 0 {
+            self.wrong("must be a whole number of seconds")
+        } else if time < min {
+            self.wrong(format!("must be at least {}", humantime::format_duration(min)))
+        } else {
+            return Ok(Value::Time(time));
+        };
+        Err(problem.help(self.example()))
+    }
+
+    fn no_unit(&self, number: &str) -> Problem {
+        let unit = if self.key.example.ends_with("ms\"") { "ms" } else { "s" };
+        let simple = number.len() < 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let help = if simple {
+            format!("write it with its unit, in quotes: {} = \"{number}{unit}\"", self.key.short())
+        } else {
+            format!("write it with its unit, in quotes; {}", self.example())
+        };
+        self.wrong("has no unit").help(help)
+    }
+
+    /// Says which part of a string keeps it from being a time.
+    fn no_time(&self, text: &str, error: &humantime::DurationError) -> Problem {
+        let units = "the units are ms, s, m and h";
+        match error {
+            humantime::DurationError::UnknownUnit { unit, .. } if unit.is_empty() => {
+                self.no_unit(text.trim())
+            }
+            humantime::DurationError::UnknownUnit { unit, start, end, .. } => {
+                const UNITS: [&str; 9] =
+                    ["ms", "s", "m", "h", "sec", "min", "seconds", "minutes", "hours"];
+                let mut problem = self.wrong(format!("has an unknown unit {}", quote(unit)));
+                problem.place = Some(self.origin.place(self.within(text, *start..*end)));
+                match likely(unit, UNITS) {
+                    Some(unit) => problem.help(format!("did you mean `{unit}`? {units}")),
+                    None => problem.help(format!("{units}; {}", self.example())),
+                }
+            }
+            humantime::DurationError::NumberOverflow => {
+                self.wrong("must be at most 24h").help(self.example())
+            }
+            _ => self
+                .wrong(format!("is no time: {}", quote(text)))
+                .help(format!("a number and its unit; {}", self.example())),
+        }
+    }
+
+    /// The place of a part of a string, if the source spells the string as it reads.
+    fn within(&self, text: &str, part: std::ops::Range<usize>) -> std::ops::Range<usize> {
+        let span = self.value.span();
+        let raw = self.origin.text(&span);
+        let quotes = if raw.len() == text.len() { 0 } else { 1 };
+        if raw.get(quotes..quotes + text.len()) == Some(text) {
+            span.start + quotes + part.start..span.start + quotes + part.end
+        } else {
+            span
+        }
+    }
+
+    fn enter_by(&self) -> Result<Value, Problem> {
+        const WORDS: [&str; 2] = ["other-node", "pod-node"];
+        let text = self.string()?;
+        let name = is_dns_name(text);
+        let squeezed = text.to_lowercase().replace(['-', '_', ' '], "");
+        // A node may have nearly any name, so only what is a slip beyond doubt counts as one.
+        let slip = |word: &&&str| {
+            let digits = text.bytes().any(|b| b.is_ascii_digit());
+            squeezed == word.replace('-', "") || (!digits && strsim::osa_distance(text, word) == 1)
+        };
+        match WORDS.iter().find(slip) {
+            Some(word) if *word == text => Ok(Value::Text(text.into())),
+            Some(word) => Err(self
+                .wrong(format!("cannot be {}", quote(text)))
+                .help(format!("did you mean \"{word}\"?"))),
+            None if name => Ok(Value::Text(text.into())),
+            None => Err(self
+                .wrong(format!("cannot be {}: no node has such a name", quote(text)))
+                .help("\"other-node\", \"pod-node\" or a node's name")),
+        }
+    }
+
+    fn version(&self) -> Result<Value, Problem> {
+        let text = self.string()?;
+        if is_version(text) {
+            return Ok(Value::Text(text.into()));
+        }
+        let plain = text.strip_prefix(['v', 'V']).unwrap_or(text);
+        let help = if is_version(plain) {
+            format!("without the v: {} = \"{plain}\"", self.key.short())
+        } else if is_version(&format!("{plain}.0")) {
+            format!("with the patch release: {} = \"{plain}.0\"", self.key.short())
+        } else {
+            self.example()
+        };
+        Err(self.wrong(format!("is no version like 1.34.0: {}", quote(text))).help(help))
+    }
+
+    fn sysctl(&self) -> Result<Value, Problem> {
+        let text = match self.value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) => match integer(number) {
+                Some(number) => number.to_string(),
+                None => return Err(self.wrong("is too large")),
+            },
+            other => {
+                let what = format!("must be a string or a whole number, not {}", a_type(other));
+                return Err(self.wrong(what).help("for example \"1\""));
+            }
+        };
+        if text.trim().is_empty()
+            || text.len() > 200
+            || text.chars().any(|c| c.is_control() && c != '\t')
+        {
+            return Err(self
+                .wrong("must be one line of text, neither empty nor longer than 200 bytes")
+                .help("for example \"1\""));
+        }
+        Ok(Value::Text(text))
+    }
+}
+
+/// `None` if it fits no integer at all.
+fn integer(number: &DeInteger<'_>) -> Option<i128> {
+    i128::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// `a string`, `an array`.
+pub(super) fn a_type(value: &DeValue<'_>) -> String {
+    match value.type_str() {
+        "integer" => "a number".into(),
+        "float" => "a number with a fraction".into(),
+        "boolean" => "true or false".into(),
+        name @ "array" => format!("an {name}"),
+        name => format!("a {name}"),
+    }
+}
+
+/// A version as `1.34.0`.
+fn is_version(text: &str) -> bool {
+    let part = |part: &str| {
+        (1..=3).contains(&part.len())
+            && part.bytes().all(|b| b.is_ascii_digit())
+            && (part == "0" || !part.starts_with('0'))
+    };
+    text.split('.').count() == 3 && text.split('.').all(part)
+}
+
+/// A name that Kubernetes allows for a node (RFC 1123 subdomain).
+fn is_dns_name(text: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(label)
+}

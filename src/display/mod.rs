@@ -1,0 +1,58 @@
+//! Progress on stderr: turns the runner's events into bars on a terminal, lines elsewhere.
+//!
+//! Takes events; writes for people, and decides nothing. Standard output stays free for results.
+
+mod bars;
+mod lines;
+mod words;
+
+use std::io::IsTerminal;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
+
+use crate::run::RunEvent;
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Warnings only.
+    Quiet,
+    /// A line for each trial, and bars for what goes on where stderr is a terminal.
+    Bars,
+    /// A line for each trial, or for each event where `every` is set.
+    Lines {
+        /// Every event: phases, clusters.
+        every: bool,
+    },
+}
+
+impl Style {
+    /// The style that the flags and stderr ask for.
+    pub fn choose(quiet: bool, verbose: bool) -> Self {
+        match (quiet, verbose) {
+            (true, _) => Self::Quiet,
+            (false, false) if std::io::stderr().is_terminal() => Self::Bars,
+            (false, every) => Self::Lines { every },
+        }
+    }
+}
+
+/// Shows events until their sender is gone.
+pub fn show(mut events: UnboundedReceiver<RunEvent>, style: Style) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut view: Box<dyn View> = match style {
+            Style::Quiet => Box::new(lines::Warnings),
+            Style::Bars => Box::new(bars::Bars::new()),
+            Style::Lines { every } => Box::new(lines::Lines::new(every)),
+        };
+        while let Some(event) = events.recv().await {
+            view.event(&event);
+        }
+    })
+}
+
+/// One way to show events.
+trait View: Send {
+    fn event(&mut self, event: &RunEvent);
+}

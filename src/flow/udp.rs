@@ -1,0 +1,160 @@
+//! A UDP flow's socket: sends heartbeats whether or not they are answered, reads answers, and
+//! asks the kernel's error queue who refused and with which ICMP code.
+//!
+//! Takes the moments at which the socket is ready; tells the flow's [`Story`] what it met. Knows
+//! nothing of epoll or of when heartbeats are due.
+
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use drainwatch_probe::wire::{Frame, Heartbeat, parse};
+use nix::cmsg_space;
+use nix::libc;
+use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
+use socket2::{Domain, Socket, Type};
+
+use super::engine::{Shared, refusal_of};
+use super::story::{Refusal, Story};
+use crate::clock::monotonic_ns;
+
+/// A UDP flow's socket, connected: one source port for the life of the flow.
+#[derive(Debug)]
+pub struct Link {
+    socket: UdpSocket,
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Link {
+    /// Binds a port and connects it to `remote`; gives its own address, too.
+    ///
+    /// # Errors
+    /// Out of descriptors or ports, or there is no route.
+    pub fn open(remote: SocketAddr) -> io::Result<(Self, SocketAddr)> {
+        let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None)?;
+        socket.set_nonblocking(true)?;
+        match remote {
+            SocketAddr::V4(_) => setsockopt(&socket, Ipv4RecvErr, &true)?,
+            SocketAddr::V6(_) => setsockopt(&socket, Ipv6RecvErr, &true)?,
+        }
+        socket.connect(&remote.into())?;
+        let socket = UdpSocket::from(socket);
+        let local = socket.local_addr()?;
+        Ok((Self { socket }, local))
+    }
+
+    /// Sends a heartbeat.
+    pub fn send(&mut self, number: u64, story: &mut Story, shared: &mut Shared) {
+        // A send first reports what earlier ones met, and then sends nothing: hence twice.
+        for _ in 0..2 {
+            let (sequence, sent_ns) = (story.next_sequence(), monotonic_ns());
+            let frame = Heartbeat { flow: number, sequence, sent_ns }.encode();
+            match self.socket.send(&frame) {
+                Ok(_) => {
+                    story.sent();
+                    shared.counters.sent += 1;
+                    return;
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    break;
+                }
+                Err(error) => self.read_errors(error.raw_os_error(), story, shared),
+            }
+        }
+        shared.counters.skipped += 1;
+    }
+
+    /// The socket can be read: reads one datagram.
+    pub fn read(&mut self, number: u64, story: &mut Story, shared: &mut Shared, buffer: &mut [u8]) {
+        let result = self.socket.recv(buffer);
+        let at_ns = monotonic_ns();
+        match result {
+            Ok(length) => match parse(&buffer[..length]) {
+                Ok(Some((Frame::Answer(answer), used))) if used == length => {
+                    shared.answer(&answer, at_ns, number, story);
+                }
+                _ => shared.counters.stray += 1,
+            },
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => self.read_errors(error.raw_os_error(), story, shared),
+        }
+    }
+
+    /// The socket has an error: reads the error queue to its end. `errno` is what a call gave.
+    pub fn read_errors(&mut self, errno: Option<i32>, story: &mut Story, shared: &mut Shared) {
+        let mut any = false;
+        while let Some((at_ns, met)) = self.next_error() {
+            any = true;
+            note(at_ns, met, story, shared);
+        }
+        // Reading the queue clears the socket's error. An error without an entry in the queue is
+        // a local one, or the copy of one whose entry was read between its two halves.
+        let bare = errno.or_else(|| self.socket.take_error().ok()??.raw_os_error());
+        if let Some(errno) = bare
+            && !any
+            && !(errno == libc::ECONNREFUSED && story.is_refused())
+        {
+            let refusal = refusal_of(errno);
+            note(monotonic_ns(), refusal.ok_or(errno), story, shared);
+        }
+    }
+
+    /// The oldest entry of the error queue: when it was read, and a refusal or another error.
+    fn next_error(&self) -> Option<(i64, Result<Refusal, i32>)> {
+        let mut data = [0; 64];
+        let mut iov = [IoSliceMut::new(&mut data)];
+        let mut space = cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6);
+        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+        let message =
+            recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut iov, Some(&mut space), flags)
+                .ok()?;
+        let at_ns = monotonic_ns();
+        let met = message.cmsgs().ok()?.find_map(|control| match control {
+            ControlMessageOwned::Ipv4RecvErr(error, sender) => {
+                // In network byte order, as the kernel keeps it.
+                let sender = sender.map(|a| IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
+                Some(refusal(&error, sender))
+            }
+            ControlMessageOwned::Ipv6RecvErr(error, sender) => {
+                Some(refusal(&error, sender.map(|a| IpAddr::from(a.sin6_addr.s6_addr))))
+            }
+            _ => None,
+        });
+        // An entry that says nothing is an error all the same.
+        Some((at_ns, met.unwrap_or(Err(libc::EPROTO))))
+    }
+}
+
+fn note(at_ns: i64, met: Result<Refusal, i32>, story: &mut Story, shared: &mut Shared) {
+    match met {
+        Ok(refusal) => story.refused(at_ns, refusal, &shared.sink),
+        Err(errno) => {
+            let error = io::Error::from_raw_os_error(errno).to_string();
+            story.failed(at_ns, error, &shared.sink);
+        }
+    }
+}
+
+/// What an entry of the error queue says.
+fn refusal(error: &libc::sock_extended_err, sender: Option<IpAddr>) -> Result<Refusal, i32> {
+    let errno = error.ee_errno as i32;
+    match error.ee_origin {
+        // Too long for the path is no refusal: it can't be, with datagrams this small.
+        libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6 if errno != libc::EMSGSIZE => {
+            Ok(Refusal {
+                port: errno == libc::ECONNREFUSED,
+                sender,
+                icmp_type: Some(error.ee_type),
+                icmp_code: Some(error.ee_code),
+                errno,
+            })
+        }
+        _ => refusal_of(errno).ok_or(errno),
+    }
+}

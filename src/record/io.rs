@@ -1,0 +1,165 @@
+//! Records on disk: whole files or none, and no reading of what a newer build wrote.
+//!
+//! Takes bytes and paths; knows JSON and the format line of a record, not what is in it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::layout;
+
+/// A file could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: can't be written: {source}", path.display())]
+pub struct WriteError {
+    /// Which file.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// A record could not be read.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what the variants are
+pub enum ReadError {
+    #[error("{}: can't be read: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: is no record: {source}", path.display())]
+    Json { path: PathBuf, source: serde_json::Error },
+    #[error("{}: is no {expected} record: its format is {found:?}", path.display())]
+    Format { path: PathBuf, expected: &'static str, found: String },
+    #[error(
+        "{}: was written by a newer drainwatch: its format is {found:?}, this build reads up to {newest:?}",
+        path.display()
+    )]
+    Newer { path: PathBuf, found: String, newest: &'static str },
+    #[error("{}: holds {id} ({outcome}), which belongs at {expected}", path.display())]
+    Misplaced { path: PathBuf, id: String, outcome: String, expected: String },
+}
+
+/// Replaces `path` with `bytes` at one instant: a reader, or a run that is killed here, finds the
+/// old file or the new one, never a part. Folders on the way are made.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    let failed = |source| WriteError { path: path.to_owned(), source };
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(folder).map_err(failed)?;
+    // In the same folder, since a rename is atomic within one file system only; the leading dot
+    // keeps it out of what a reader looks for. The mode is what the umask makes of any new file.
+    let mut file = tempfile::Builder::new()
+        .prefix(".drainwatch-")
+        .suffix(".tmp")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    file.as_file().sync_all().map_err(failed)?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    // The rename itself is on disk once the folder is.
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+}
+
+/// Writes a record as JSON, atomically.
+pub fn write_json<T: Serialize>(path: &Path, record: &T) -> Result<(), WriteError> {
+    let bytes = layout::to_vec(record)
+        .map_err(|error| WriteError { path: path.to_owned(), source: error.into() })?;
+    write_atomic(path, &bytes)
+}
+
+/// Reads a record whose `format` is `newest` or an older version of it (`"drainwatch.trial/1"`).
+pub fn read_json<T: DeserializeOwned>(path: &Path, newest: &'static str) -> Result<T, ReadError> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: String,
+    }
+    let bytes = fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+    let no_record = |source| ReadError::Json { path: path.to_owned(), source };
+    // The format first: what a newer version holds need not fit this version's types.
+    let head: Head = serde_json::from_slice(&bytes).map_err(no_record)?;
+    check_format(path, &head.format, newest)?;
+    serde_json::from_slice(&bytes).map_err(no_record)
+}
+
+/// Accepts `NAME/MAJOR` and `NAME/MAJOR.MINOR` up to the newest's major version.
+fn check_format(path: &Path, found: &str, newest: &'static str) -> Result<(), ReadError> {
+    let unknown = || ReadError::Format {
+        path: path.to_owned(),
+        expected: name(newest),
+        found: found.to_owned(),
+    };
+    let (found_name, found_major) = (name(found), major(found).ok_or_else(unknown)?);
+    if found_name != name(newest) {
+        return Err(unknown());
+    }
+    if Some(found_major) > major(newest) {
+        let found = found.to_owned();
+        return Err(ReadError::Newer { path: path.to_owned(), found, newest });
+    }
+    Ok(())
+}
+
+fn name(format: &str) -> &str {
+    format.split_once('/').map_or(format, |(name, _)| name)
+}
+
+fn major(format: &str) -> Option<u32> {
+    let (_, version) = format.split_once('/')?;
+    version.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn read(text: &str) -> Result<serde_json::Value, ReadError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trial-001.json");
+        fs::write(&path, text).unwrap();
+        read_json(&path, "drainwatch.trial/2")
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("arm/trial-001.json");
+        write_atomic(&path, b"old").unwrap();
+        write_atomic(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_can_not_be_written_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("arm"), "a file where a folder is to be").unwrap();
+        let path = dir.path().join("arm/trial-001.json");
+        let error = write_atomic(&path, b"").unwrap_err();
+        assert!(error.to_string().contains("arm/trial-001.json: can't be written"), "{error}");
+    }
+
+    #[rstest]
+    #[case::this("drainwatch.trial/2")]
+    #[case::older("drainwatch.trial/1")]
+    #[case::minor("drainwatch.trial/2.7")]
+    fn versions_that_are_read(#[case] format: &str) {
+        assert!(read(&format!(r#"{{"format": "{format}", "new": 1}}"#)).is_ok());
+    }
+
+    #[rstest]
+    #[case::newer(r#"{"format": "drainwatch.trial/3"}"#, "was written by a newer drainwatch")]
+    #[case::other(r#"{"format": "drainwatch.run/1"}"#, "is no drainwatch.trial record")]
+    #[case::no_version(r#"{"format": "drainwatch.trial"}"#, "is no drainwatch.trial record")]
+    #[case::no_format("{}", "missing field `format`")]
+    #[case::cut_off(r#"{"format": "drainwatch.tr"#, "is no record: EOF")]
+    fn versions_and_files_that_are_refused(#[case] text: &str, #[case] why: &str) {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        assert!(error.contains("trial-001.json: "), "{error}");
+    }
+}

@@ -1,0 +1,154 @@
+//! When a trial's observation may end: once every story has ended.
+//!
+//! Pure: takes the scenario, the target and the states at one instant. It decides nothing about
+//! fates, only that waiting longer would add nothing to them.
+
+use std::time::Duration;
+
+use crate::clock::Stamp;
+use crate::config::{Scenario, Trigger};
+use crate::flow::FlowState;
+use crate::observation::Protocol;
+use crate::watch::{PodsView, SlicesView};
+use crate::workload::CONTAINER;
+
+/// What the stories of one trial wait for.
+pub struct Stories<'a> {
+    uid: &'a str,
+    sent: &'a Stamp,
+    silent_after: Duration,
+    replaced: bool,
+}
+
+impl<'a> Stories<'a> {
+    /// The stories of a scenario's trial whose trigger was sent at `sent`.
+    pub fn new(config: &Scenario, uid: &'a str, sent: &'a Stamp) -> Self {
+        let replaced = match config.trigger {
+            Trigger::Delete | Trigger::Evict => true,
+            Trigger::ScaleToZero => false,
+        };
+        Self { uid, sent, silent_after: config.flows.silent_after, replaced }
+    }
+
+    /// Whether all have ended at `now`.
+    pub fn ended(
+        &self,
+        flows: &[FlowState],
+        pods: &PodsView,
+        slices: &SlicesView,
+        now: &Stamp,
+    ) -> bool {
+        let target_gone = pods
+            .pods
+            .get(self.uid)
+            .is_some_and(|pod| pod.gone || pod.terminated.contains_key(CONTAINER));
+        let replacement = pods.live().any(|(uid, pod)| uid != self.uid && pod.ready);
+        target_gone
+            && !slices.lists(self.uid)
+            && (!self.replaced || (replacement && !slices.ready().is_empty()))
+            && flows.iter().all(|flow| self.story_ended(flow, slices, now))
+    }
+
+    /// A flow that nobody answers is waited for as long as the replacement may still take it over:
+    /// `silent_after` from its endpoint's being ready, which is longer than kube-proxy's pace.
+    fn story_ended(&self, flow: &FlowState, slices: &SlicesView, now: &Stamp) -> bool {
+        if flow.ended {
+            return true;
+        }
+        if flow.protocol == Protocol::Udp && flow.current != flow.first {
+            return true;
+        }
+        let waiting_since = if self.replaced { slices.ready_since.as_ref() } else { None };
+        let waited = waiting_since.map_or(Duration::MAX, |since| since.until(now));
+        let after_trigger = self.sent.until(now) >= self.silent_after;
+        after_trigger && silent_for(flow, now).min(waited) >= self.silent_after
+    }
+}
+
+/// How long a flow has had no answer.
+pub fn silent_for(flow: &FlowState, now: &Stamp) -> Duration {
+    flow.last_answer.as_ref().map_or(Duration::MAX, |answer| answer.until(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::Identity;
+    use crate::watch::{EndpointState, PodState};
+    use std::sync::Arc;
+
+    const MS: i64 = 1_000_000;
+
+    fn by(uid: &str) -> Option<Arc<Identity>> {
+        let text = uid.to_owned();
+        Some(Arc::new(Identity { pod: text.clone(), uid: text.clone(), instance: text }))
+    }
+
+    fn udp(current: &str, last_ms: i64) -> FlowState {
+        FlowState {
+            id: "udp-1".into(),
+            protocol: Protocol::Udp,
+            first: by("old"),
+            current: by(current),
+            last_answer: Some(Stamp::runner(last_ms * MS)),
+            unanswered: 0,
+            refusals: 0,
+            ended: false,
+        }
+    }
+
+    fn scenario(trigger: &str) -> Scenario {
+        let config = serde_json::json!({
+            "description": null, "sigterm": "exit", "drain_window_ms": null, "readiness": null,
+            "trigger": trigger, "grace_period_ms": 30000, "settle_ms": 0, "observe_after_ms": 0,
+            "repeats": 1,
+            "flows": {"tcp": 0, "udp": 1, "tcp_interval_ms": 100, "udp_interval_ms": 20,
+                      "silent_after_ms": 2000, "enter_by": "other-node"},
+            "pod": {"readiness_period_ms": 1000, "readiness_failures": 1},
+        });
+        serde_json::from_value(config).expect("a scenario")
+    }
+
+    /// The target is gone and unlisted; a replacement is ready since `ready_ms`, if at all.
+    fn world(ready_ms: Option<i64>) -> (PodsView, SlicesView) {
+        let (mut pods, mut slices) = (PodsView::default(), SlicesView::default());
+        pods.pods.insert("old".into(), PodState { gone: true, ..PodState::default() });
+        if let Some(at) = ready_ms {
+            pods.pods.insert("new".into(), PodState { ready: true, ..PodState::default() });
+            let endpoint = EndpointState { ready: true, ..EndpointState::default() };
+            slices.slices.entry("s".into()).or_default().insert("new".into(), endpoint);
+            slices.ready_since = Some(Stamp::runner(at * MS));
+        }
+        (pods, slices)
+    }
+
+    fn ended(trigger: &str, flow: FlowState, ready_ms: Option<i64>, now_ms: i64) -> bool {
+        let (config, sent) = (scenario(trigger), Stamp::runner(0));
+        let (pods, slices) = world(ready_ms);
+        Stories::new(&config, "old", &sent).ended(
+            &[flow],
+            &pods,
+            &slices,
+            &Stamp::runner(now_ms * MS),
+        )
+    }
+
+    #[test]
+    fn a_silent_flow_is_waited_for_until_the_replacement_has_had_its_time() {
+        assert!(!ended("delete", udp("old", 45), None, 9000), "no replacement yet");
+        assert!(!ended("delete", udp("old", 45), Some(1700), 3600), "1.9 s after it");
+        assert!(ended("delete", udp("old", 45), Some(1700), 3700), "2 s after it");
+    }
+
+    #[test]
+    fn a_flow_that_has_moved_has_ended_its_story_and_one_that_is_answered_has_not() {
+        assert!(ended("delete", udp("new", 2600), Some(1700), 2700));
+        assert!(!ended("delete", udp("old", 3690), Some(1700), 3700));
+    }
+
+    #[test]
+    fn without_a_replacement_silence_alone_counts() {
+        assert!(!ended("scale-to-zero", udp("old", 45), None, 2000));
+        assert!(ended("scale-to-zero", udp("old", 45), None, 2045));
+    }
+}

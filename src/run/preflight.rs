@@ -1,0 +1,180 @@
+//! Preflight: what must hold before a trial may begin, each check with its name and a hint.
+//!
+//! Takes the watches' views and the flows' states; gives the first check that does not hold.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::observation::Identity;
+
+/// A check that did not hold: the trial is aborted with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The check's name: `endpoint-is-target`.
+    pub check: &'static str,
+    /// What must hold.
+    pub invariant: &'static str,
+    /// What was found instead.
+    pub found: String,
+    /// What may help.
+    pub hint: &'static str,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { check, invariant, found, hint } = self;
+        write!(f, "{check}: {invariant}; found {found} ({hint})")
+    }
+}
+
+/// The checks, by name, with their invariant and hint.
+macro_rules! checks {
+    ($($(#[$doc:meta])* $function:ident = $name:literal, $invariant:literal, $hint:literal;)*) => {$(
+        $(#[$doc])*
+        pub fn $function(found: impl Into<String>) -> Failure {
+            Failure { check: $name, invariant: $invariant, found: found.into(), hint: $hint }
+        }
+    )*};
+}
+
+checks! {
+    /// The workload could not be created.
+    workload_created = "workload-created", "the API takes the Deployment and the Service",
+        "the cluster's logs say more";
+    /// The pod did not become ready.
+    target_ready = "target-ready", "one pod becomes Ready within its time",
+        "is the node able to start containers? the cluster's logs say more";
+    /// Not exactly one ready endpoint, or another pod's.
+    endpoint_is_target = "endpoint-is-target", "exactly one endpoint is ready, and it is the target's, by UID",
+        "does another pod carry the same labels?";
+    /// A watch is connected but has told nothing.
+    watches_deliver = "watches-deliver", "each watch has delivered an event, not only connected",
+        "is the API server overloaded?";
+    /// The pod runs another image or build.
+    build_is_ours = "build-is-ours", "the pod runs the image and the probe of this build",
+        "an image of the same name was loaded by somebody else";
+    /// The limits of this machine are below what the flows need.
+    limits = "limits", "descriptors and ports suffice for the flows",
+        "use fewer flows or raise `ulimit -n`";
+    /// No node fits `flows.enter_by`.
+    entry_node = "entry-node", "there is a node that the flows can enter by",
+        "set flows.enter_by to \"pod-node\" or give the cluster another node";
+    /// The entry node does not let a dial through to the target.
+    rules_programmed = "rules-programmed", "a dial by the entry node is answered by the target",
+        "kube-proxy may be behind or down";
+    /// A flow had no answer.
+    flows_answered = "flows-answered", "every flow is answered",
+        "is something between this machine and the node dropping packets?";
+    /// A flow was answered by somebody else.
+    flows_by_target = "flows-by-target", "every flow is answered by the target's process",
+        "an old entry of connection tracking may lead elsewhere";
+    /// The pod's clock can't be related to ours.
+    clocks_bounded = "clocks-bounded", "the pod's clock is ours or is related to it within a bound",
+        "the probe did not tell its boot_id";
+    /// Something ended or changed while the flows had to live.
+    settled = "settled", "every flow lives, unchanged, through the settle time",
+        "something other than the trigger touches the flows; a longer settle shows whether it recurs";
+    /// The trigger got no answer.
+    trigger_answered = "trigger-answered", "the API answers the trigger",
+        "the API server may be down; its logs say more";
+}
+
+/// Descriptors beyond the flows' own: watches, logs, files, the runtime's.
+const OTHER_DESCRIPTORS: u64 = 128;
+
+/// Checks that this process may open a descriptor for each flow.
+pub fn descriptors(flows: u64) -> Result<(), Failure> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) =
+        getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| limits(format!("no limit to read: {e}")))?;
+    let needed = flows + OTHER_DESCRIPTORS;
+    if needed > hard {
+        return Err(limits(format!("{needed} descriptors needed, {hard} allowed")));
+    }
+    if needed > soft {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+            .map_err(|e| limits(format!("{needed} descriptors needed, {soft} allowed: {e}")))?;
+    }
+    Ok(())
+}
+
+/// Checks that one protocol's flows find a source port each: they all go to one address and port.
+pub fn ports(flows: u64) -> Result<(), Failure> {
+    let Ok(text) = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range") else {
+        return Ok(()); // not Linux: the first flow without a port says so
+    };
+    let mut ends = text.split_whitespace().map(str::parse::<u64>);
+    let (Some(Ok(low)), Some(Ok(high))) = (ends.next(), ends.next()) else { return Ok(()) };
+    let free = high.saturating_sub(low) + 1;
+    if flows > free {
+        return Err(limits(format!("{flows} source ports needed, {free} in ip_local_port_range")));
+    }
+    Ok(())
+}
+
+/// Checks that all flows were answered first by the target's process.
+pub fn by_target<'a>(
+    uid: &str,
+    instance: &str,
+    answered: impl Iterator<Item = (&'a str, Option<&'a Identity>)>,
+) -> Result<(), Failure> {
+    let mut others = BTreeSet::new();
+    for (flow, by) in answered {
+        match by {
+            Some(by) if by.uid == uid && by.instance == instance => {}
+            Some(by) => {
+                others.insert(format!("{flow} answered by {} ({})", by.pod, by.instance));
+            }
+            None => {
+                others.insert(format!("{flow} without an answer"));
+            }
+        }
+    }
+    let list: Vec<_> = others.into_iter().take(3).collect();
+    if list.is_empty() { Ok(()) } else { Err(flows_by_target(list.join(", "))) }
+}
+
+/// Dials until the target answers, every 25 ms, at most for `limit`.
+pub async fn dial(remote: SocketAddr, uid: &str, limit: Duration) -> Result<(), Failure> {
+    let mut last = "no answer".to_owned();
+    let attempts = async {
+        loop {
+            match crate::flow::dial(remote, Duration::from_secs(1)).await {
+                Ok(by) if by.uid == uid => return,
+                Ok(by) => last = format!("an answer by {} at {remote}", by.pod),
+                Err(error) => last = format!("{error} at {remote}"),
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(limit, attempts).await.is_ok();
+    if in_time { Ok(()) } else { Err(rules_programmed(last)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(uid: &str, instance: &str) -> Identity {
+        Identity { pod: "p".into(), uid: uid.into(), instance: instance.into() }
+    }
+
+    #[test]
+    fn an_answer_by_another_instance_of_the_same_pod_is_not_the_targets() {
+        let (a, b) = (identity("u", "1"), identity("u", "2"));
+        let answered = [("tcp-1", Some(&a)), ("udp-1", Some(&b))];
+        let failure = by_target("u", "1", answered.into_iter()).unwrap_err();
+        assert_eq!(failure.check, "flows-by-target");
+        assert!(failure.to_string().contains("udp-1 answered by p (2)"), "{failure}");
+    }
+
+    #[test]
+    fn more_flows_than_the_machine_can_hold_are_refused_with_figures() {
+        let failure = descriptors(u64::MAX / 2).unwrap_err();
+        assert_eq!(failure.check, "limits");
+        assert!(ports(1_000_000).unwrap_err().to_string().contains("1000000 source ports"));
+        assert!(ports(10).is_ok());
+    }
+}

@@ -1,0 +1,471 @@
+//! One trial, from a fresh Deployment to a record.
+//!
+//! Takes an arm's context; drives workload, watches, flows and the trigger in their order, then
+//! places and judges what was observed. Whatever ends it, a record results.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use kube::api::Api;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::context::ArmContext;
+use super::events::{Phase, RunEvent};
+use super::observe::{self, Stories};
+use super::preflight::{self, Failure};
+use super::signals::Stop;
+use crate::clock::{self, ClockRelation, Stamp};
+use crate::cluster::Node;
+use crate::config::{EnterBy, Scenario};
+use crate::flow::{self, ClockSample, FlowSpec, Flows};
+use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
+use crate::record::{TRIAL_FORMAT, Trial};
+use crate::trigger::{self, Aim, Answer};
+use crate::verdict::Outcome;
+use crate::watch::{Log, LogView, PodsView, SlicesView, Watching};
+use crate::workload::{CONTAINER, NAMESPACE, NodePorts, Workload};
+use crate::{timeline, verdict};
+
+/// How long a pod may take to become Ready.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long the endpoint, the rules and the first answers may take, each.
+const PREFLIGHT_LIMIT: Duration = Duration::from_secs(10);
+/// How often states are looked at while a trial settles and is observed. Observations carry
+/// their own times; this only decides how soon the end is noticed.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the log may take to end once its container has.
+const LOG_LIMIT: Duration = Duration::from_millis(500);
+/// How long a trial may go on after its grace period before its time limit ends it.
+const OVERTIME: Duration = Duration::from_secs(30);
+
+/// Why a trial did not come to its end.
+enum Halt {
+    /// A check did not hold.
+    Failed(Failure),
+    /// The API refused the trigger.
+    Refused(String),
+}
+
+impl From<Failure> for Halt {
+    fn from(failure: Failure) -> Self {
+        Halt::Failed(failure)
+    }
+}
+
+/// A trial under way: what must outlive an interruption.
+struct Run<'a> {
+    context: &'a ArmContext<'a>,
+    workload: Workload,
+    sink: Sink,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    pods: Watching<PodsView>,
+    slices: Watching<SlicesView>,
+    log: Option<Watching<LogView>>,
+    flows: Option<Flows>,
+    target: Option<Target>,
+    zero: Option<Stamp>,
+    started_at: jiff::Timestamp,
+}
+
+/// Runs one trial and gives its record; removes its workload.
+pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Trial {
+    let workload = Workload::new(repeat);
+    let (sink, seen) = mpsc::unbounded_channel();
+    let client = context.cluster.client();
+    let slices_of = format!("kubernetes.io/service-name={}", workload.name);
+    let mut run = Run {
+        context,
+        pods: Watching::pods(
+            Api::namespaced(client.clone(), NAMESPACE),
+            workload.selector(),
+            sink.clone(),
+        ),
+        slices: Watching::slices(
+            Api::namespaced(client.clone(), NAMESPACE),
+            slices_of,
+            sink.clone(),
+        ),
+        workload,
+        sink,
+        seen,
+        log: None,
+        flows: None,
+        target: None,
+        zero: None,
+        started_at: jiff::Timestamp::now(),
+    };
+    let halt = tokio::select! {
+        result = run.perform() => result.err(),
+        signal = stop.wait() => Some(Halt::Failed(Failure {
+            check: "not-interrupted",
+            invariant: "the run is not interrupted",
+            found: signal.as_str().to_owned(),
+            hint: "run it again",
+        })),
+    };
+    let workload = run.workload.clone();
+    let trial = run.finish(halt, repeat).await;
+    context.tell(RunEvent::Phase { phase: Phase::Remove, expected: None });
+    if stop.asked().is_none()
+        && let Err(error) = workload.remove(&client).await
+    {
+        context.tell(RunEvent::Warning(format!("{}: {error}", trial.id)));
+    }
+    trial
+}
+
+impl Run<'_> {
+    async fn perform(&mut self) -> Result<(), Halt> {
+        let config = &self.context.arm.config;
+        self.phase(Phase::Workload, None);
+        let total = u64::from(config.flows.tcp) + u64::from(config.flows.udp);
+        preflight::descriptors(total)?;
+        preflight::ports(u64::from(config.flows.tcp.max(config.flows.udp)))?;
+        let client = self.context.cluster.client();
+        let ports = self
+            .workload
+            .create(&client, config)
+            .await
+            .map_err(|error| preflight::workload_created(error.to_string()))?;
+        let target = self.target_ready().await?;
+
+        self.phase(Phase::Preflight, None);
+        let entry = entry_node(self.context.cluster.nodes(), &config.flows.enter_by, &target.node)?;
+        let instance = self.build_is_ours(&target.uid).await?;
+        self.endpoint_is_target(&target.uid).await?;
+        preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
+        let flows = flow::start(specs(config, entry.address, ports), self.sink.clone())
+            .map_err(|error| preflight::limits(format!("no thread for the flows: {error}")))?;
+        let flows = self.flows.insert(flows);
+        flows.all_answered(PREFLIGHT_LIMIT).await.map_err(|missing| {
+            let first: Vec<_> =
+                missing.iter().take(3).map(|flow| format!("{} {}", flow.flow, flow.why)).collect();
+            preflight::flows_answered(format!("{} without: {}", missing.len(), first.join(", ")))
+        })?;
+        let states = flows.states();
+        let answered = states.iter().map(|flow| (&*flow.id, flow.first.as_deref()));
+        preflight::by_target(&target.uid, &instance, answered)?;
+        let target = Target { instance, entry_node: entry.name.clone(), ..target };
+        self.target = Some(target.clone());
+        self.clocks_bounded(&target.uid)?;
+        if !(self.pods.view().delivered && self.slices.view().delivered) {
+            return Err(preflight::watches_deliver("one that has not").into());
+        }
+
+        self.phase(Phase::Settle, Some(config.settle));
+        self.settle(&target.uid).await?;
+
+        self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
+        self.started_at = jiff::Timestamp::now();
+        let aim = Aim { namespace: NAMESPACE, pod: &target.pod, deployment: &self.workload.name };
+        let (sent, answer) = trigger::fire(&client, config.trigger, &aim, &self.sink)
+            .await
+            .map_err(|error| preflight::trigger_answered(error.to_string()))?;
+        self.zero = Some(sent.clone());
+        if let Answer::Refused { status, message } = answer {
+            return Err(Halt::Refused(format!("{status}: {message}")));
+        }
+        self.observe(&target.uid, &sent).await;
+        Ok(())
+    }
+
+    /// Waits until one pod is Ready and follows its log from the start of its container.
+    async fn target_ready(&mut self) -> Result<Target, Failure> {
+        let started = self.pods.until(|view| {
+            let mut live = view.live();
+            live.any(|(_, pod)| pod.running.contains_key(CONTAINER))
+        });
+        let view = timeout(READY_LIMIT, started).await.ok().flatten();
+        let view = view.ok_or_else(|| self.not_ready())?;
+        let (uid, pod) = view
+            .live()
+            .find(|(_, pod)| pod.running.contains_key(CONTAINER))
+            .map(|(uid, pod)| (uid.clone(), pod.clone()))
+            .ok_or_else(|| self.not_ready())?;
+        let api = Api::namespaced(self.context.cluster.client(), NAMESPACE);
+        let log = Log { pod: pod.name.clone(), uid: uid.clone(), container: CONTAINER.to_owned() };
+        self.log = Some(log.follow(api, self.sink.clone()));
+        let ready = self.pods.until(|view| view.pods.get(&uid).is_some_and(|pod| pod.ready));
+        if timeout(READY_LIMIT, ready).await.is_err() {
+            return Err(self.not_ready());
+        }
+        let view = self.pods.view();
+        if view.live().count() != 1 {
+            let names: Vec<_> = view.live().map(|(_, pod)| pod.name.as_str()).collect();
+            return Err(preflight::target_ready(format!("pods {}", names.join(", "))));
+        }
+        let node = pod.node.unwrap_or_default();
+        Ok(Target { pod: pod.name, uid, instance: String::new(), node, entry_node: String::new() })
+    }
+
+    fn not_ready(&self) -> Failure {
+        let view = self.pods.view();
+        let pods: Vec<String> = view
+            .pods
+            .values()
+            .map(|pod| match (&pod.waiting, &pod.node) {
+                (Some(reason), _) => format!("{} waiting: {reason}", pod.name),
+                (None, None) => format!("{} not scheduled", pod.name),
+                (None, Some(node)) => format!("{} not ready on {node}", pod.name),
+            })
+            .collect();
+        let found = if pods.is_empty() { "no pod".to_owned() } else { pods.join(", ") };
+        preflight::target_ready(format!("{found} after {} s", READY_LIMIT.as_secs()))
+    }
+
+    /// Checks the pod's image and the build that its log names; gives the process's instance.
+    async fn build_is_ours(&mut self, uid: &str) -> Result<String, Failure> {
+        let wanted = crate::workload::image::image_name();
+        let view = self.pods.view();
+        let image = view.pods.get(uid).and_then(|pod| pod.images.get(CONTAINER));
+        if image.is_none_or(|image| !image.ends_with(&wanted)) {
+            return Err(preflight::build_is_ours(format!("image {image:?}, not {wanted}")));
+        }
+        let Some(log) = &mut self.log else {
+            return Err(preflight::build_is_ours("no log"));
+        };
+        let started = log.until(|view| view.started.is_some());
+        let view = timeout(PREFLIGHT_LIMIT, started).await.ok().flatten();
+        match view.and_then(|view| view.started) {
+            Some(started) if started.version == env!("CARGO_PKG_VERSION") => {
+                Ok(started.instance.clone())
+            }
+            Some(other) => Err(preflight::build_is_ours(format!("probe {}", other.version))),
+            None => Err(preflight::build_is_ours("no line of the probe's log")),
+        }
+    }
+
+    async fn endpoint_is_target(&mut self, uid: &str) -> Result<(), Failure> {
+        let only = self.slices.until(|view| view.ready() == [uid]);
+        if timeout(PREFLIGHT_LIMIT, only).await.is_ok() {
+            return Ok(());
+        }
+        let ready = self.slices.view().ready().join(", ");
+        Err(preflight::endpoint_is_target(format!("ready endpoints [{ready}], target {uid}")))
+    }
+
+    fn clocks_bounded(&self, uid: &str) -> Result<(), Failure> {
+        let bounded = |clock: &ClockRelation| {
+            clock.source == format!("pod:{uid}") && clock.plus_minus_ms.is_some()
+        };
+        if self.clocks().iter().any(bounded) {
+            return Ok(());
+        }
+        Err(preflight::clocks_bounded("no relation of the target's clock"))
+    }
+
+    /// How the pods' clocks relate to the runner's, by `boot_id` or by the flows' round trips.
+    fn clocks(&self) -> Vec<ClockRelation> {
+        let ours = clock::boot_id();
+        let samples = self.flows.as_ref().map(Flows::clock_samples).unwrap_or_default();
+        let mut clocks: Vec<_> =
+            samples.iter().map(|sample| relate(ours.as_deref(), sample)).collect();
+        // A trial that ends before its first flow still knows the clock of the log that it read.
+        if let Some(log) = &self.log
+            && let Some(started) = log.view().started
+            && ours.as_deref() == Some(&started.boot_id)
+            && let source = format!("pod:{}", started.uid)
+            && clocks.iter().all(|clock| clock.source != source)
+        {
+            clocks.push(one_clock(source));
+        }
+        clocks
+    }
+
+    /// Lets the flows live for the settle time; whatever befalls them or the target ends it.
+    async fn settle(&mut self, uid: &str) -> Result<(), Failure> {
+        let config = &self.context.arm.config;
+        let end = Instant::now() + config.settle;
+        loop {
+            tokio::time::sleep_until(end.min(Instant::now() + LOOK)).await;
+            let Some(flows) = &self.flows else { return Err(preflight::settled("no flows")) };
+            let now = Stamp::now();
+            for flow in flows.states() {
+                let silent = observe::silent_for(&flow, &now) >= config.flows.silent_after;
+                let met = match &flow.current {
+                    _ if flow.ended => "ended",
+                    _ if silent => "silent",
+                    _ if flow.refusals > 0 => "refused",
+                    current if *current != flow.first => "answered by another process",
+                    _ => continue,
+                };
+                return Err(preflight::settled(format!("{} {met}", flow.id)));
+            }
+            let pods = self.pods.view();
+            let steady = |pod: &crate::watch::PodState| pod.ready && !pod.terminating && !pod.gone;
+            if !pods.pods.get(uid).is_some_and(steady) || pods.live().count() != 1 {
+                return Err(preflight::settled("a change of the target's pod"));
+            }
+            if self.slices.view().ready() != [uid] {
+                return Err(preflight::settled("a change of the endpoints"));
+            }
+            if Instant::now() >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Watches until every story has ended and the container is gone, then a while longer.
+    async fn observe(&mut self, uid: &str, sent: &Stamp) {
+        let config = &self.context.arm.config;
+        let limit = Instant::now() + config.grace_period + OVERTIME;
+        let stories = Stories::new(config, uid, sent);
+        let complete = loop {
+            tokio::time::sleep(LOOK).await;
+            let flows = self.flows.as_ref().map(Flows::states).unwrap_or_default();
+            if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now()) {
+                break true;
+            }
+            if Instant::now() >= limit {
+                break false;
+            }
+        };
+        tokio::time::sleep(config.observe_after).await;
+        if let Some(log) = &mut self.log {
+            // What the app said last may still be on its way.
+            let _ = timeout(LOG_LIMIT, log.until(|view| view.ended)).await;
+        }
+        let end = Event::ObservationEnded { complete };
+        let _ = self.sink.send(Observation::exact(Stamp::now(), Source::Runner, end));
+    }
+
+    /// Ends flows and watches, places and judges what was seen.
+    async fn finish(mut self, halt: Option<Halt>, repeat: u32) -> Trial {
+        let clocks = self.clocks();
+        if let Some(flows) = self.flows.take() {
+            flows.finish().await;
+        }
+        drop((self.pods, self.slices, self.log, self.sink));
+        let mut seen = Vec::new();
+        while let Ok(observation) = self.seen.try_recv() {
+            seen.push(observation);
+        }
+        let (outcome, reason) = match halt {
+            None => (Outcome::Measured, None),
+            Some(Halt::Failed(failure)) => (Outcome::Aborted, Some(failure.to_string())),
+            Some(Halt::Refused(answer)) => (Outcome::TriggerRefused, Some(answer)),
+        };
+        // Without a trigger, times count from the trial's end.
+        let zero = self.zero.unwrap_or_else(Stamp::now);
+        let placed = timeline::place(seen, &zero, &clocks);
+        let context = self.context;
+        let arm = context.arm;
+        let verdict =
+            verdict::judge(&placed.observations, &arm.config, self.target.as_ref(), outcome);
+        Trial {
+            format: TRIAL_FORMAT.to_owned(),
+            id: format!("{}/{repeat:03}", arm.name),
+            matrix: context.plan.matrix.clone(),
+            arm: arm.name.clone(),
+            scenario: arm.scenario.clone(),
+            axes: arm.axes.iter().cloned().collect(),
+            repeat,
+            outcome,
+            reason,
+            tool: context.tool.clone(),
+            config: arm.config.clone(),
+            overrides: context.plan.overrides.clone(),
+            environment: context.environment.clone(),
+            clocks,
+            started_at: self.started_at.to_string(),
+            target: self.target,
+            observations: placed.observations,
+            flows: verdict.flows,
+            findings: verdict.findings,
+            finding_bounds: verdict.finding_bounds,
+            warnings: verdict.warnings,
+            runner_warnings: placed.warnings,
+        }
+    }
+
+    fn phase(&self, phase: Phase, expected: Option<Duration>) {
+        self.context.tell(RunEvent::Phase { phase, expected });
+    }
+}
+
+/// The scenario's flows, to one node's ports.
+fn specs(config: &Scenario, node: Ipv4Addr, ports: NodePorts) -> Vec<FlowSpec> {
+    let Scenario { flows, .. } = config;
+    let of = |protocol, count, port, interval| {
+        flow::specs(protocol, count, (node, port).into(), interval, flows.silent_after)
+    };
+    let mut specs = of(Protocol::Tcp, flows.tcp as usize, ports.tcp, flows.tcp_interval);
+    specs.extend(of(Protocol::Udp, flows.udp as usize, ports.udp, flows.udp_interval));
+    specs
+}
+
+/// A pod's clock against the runner's: one clock where both report the same `boot_id`, else an
+/// interval that holds what the round trips early and late in the trial allow.
+fn relate(ours: Option<&str>, sample: &ClockSample) -> ClockRelation {
+    let source = format!("pod:{}", sample.uid);
+    if ours.is_some() && ours == sample.boot_id.as_deref() {
+        return one_clock(source);
+    }
+    let trips = [sample.first, sample.latest];
+    let low = trips.iter().map(|t| t.offset_ns - t.plus_minus_ns).min().unwrap_or_default();
+    let high = trips.iter().map(|t| t.offset_ns + t.plus_minus_ns).max().unwrap_or_default();
+    ClockRelation {
+        source,
+        same_clock: false,
+        offset_ms: Some((low + high) as f64 / 2e6),
+        plus_minus_ms: Some((high - low) as f64 / 2e6),
+    }
+}
+
+fn one_clock(source: String) -> ClockRelation {
+    ClockRelation { source, same_clock: true, offset_ms: Some(0.0), plus_minus_ms: Some(0.0) }
+}
+
+/// The node that flows enter by.
+fn entry_node<'a>(nodes: &'a [Node], by: &EnterBy, target: &str) -> Result<&'a Node, Failure> {
+    let found = match by {
+        EnterBy::PodNode => nodes.iter().find(|node| node.name == target),
+        EnterBy::OtherNode => nodes.iter().find(|node| node.name != target),
+        EnterBy::Named(name) => nodes.iter().find(|node| node.name == *name),
+    };
+    found.ok_or_else(|| {
+        let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let wanted = String::from(by.clone());
+        preflight::entry_node(format!("nodes {} for {wanted}, pod on {target}", names.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::RoundTrip;
+
+    fn node(name: &str) -> Node {
+        let address = std::net::Ipv4Addr::LOCALHOST;
+        Node { name: name.into(), address, takes_pods: true, pid: None }
+    }
+
+    #[test]
+    fn one_boot_id_is_one_clock_and_two_are_bounded_by_both_round_trips() {
+        let trip = |offset_ns, plus_minus_ns| RoundTrip { at_ns: 0, offset_ns, plus_minus_ns };
+        let sample = ClockSample {
+            uid: "u".into(),
+            boot_id: Some("b".into()),
+            first: trip(5_000_000, 1_000_000),
+            latest: trip(9_000_000, 2_000_000),
+        };
+        let same = relate(Some("b"), &sample);
+        assert!(same.same_clock && same.plus_minus_ms == Some(0.0));
+        let other = relate(Some("c"), &sample);
+        assert_eq!((other.offset_ms, other.plus_minus_ms), (Some(7.5), Some(3.5)));
+        assert!(!relate(None, &ClockSample { boot_id: None, ..sample }).same_clock);
+    }
+
+    #[test]
+    fn flows_enter_where_the_scenario_says() {
+        let nodes = [node("node-1"), node("node-2")];
+        let by = |by| entry_node(&nodes, &by, "node-2").map(|node| node.name.clone());
+        assert_eq!(by(EnterBy::OtherNode).unwrap(), "node-1");
+        assert_eq!(by(EnterBy::PodNode).unwrap(), "node-2");
+        assert_eq!(by(EnterBy::Named("node-1".into())).unwrap(), "node-1");
+        assert_eq!(by(EnterBy::Named("x".into())).unwrap_err().check, "entry-node");
+        let alone = [node("node-2")];
+        assert!(entry_node(&alone, &EnterBy::OtherNode, "node-2").is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! Why a flow ended, as far as this trial's observations say.
+//!
+//! Takes a flow's story and ending and the world around it; gives a sentence and what it rests on.
+//! A cause is `measured` only where each link of its chain was recorded in this trial; without
+//! kernel evidence that is so for what the app itself declared, and for little else.
+
+use super::fate::{Ending, Story};
+use super::world::{Of, Timed, World, ms_between};
+use super::{Basis, Cause, Fate};
+use crate::config::Sigterm;
+use crate::observation::Protocol;
+use crate::observation::{Event, Observation};
+
+/// The cause; `None` where nothing that was recorded suggests one.
+pub(super) fn cause(
+    story: &Story,
+    ending: &Ending,
+    world: &World,
+    sigterm: Sigterm,
+) -> Option<Cause> {
+    let time = ending.time?;
+    match ending.fate {
+        Fate::Drained => Some(measured("the app announced the end (bye) and closed".to_owned())),
+        Fate::Closed => cut(time, world, sigterm),
+        Fate::Reset => declared_reset(story, time, world).or_else(|| cut(time, world, sigterm)),
+        Fate::Rehomed => rehomed(story, time, world),
+        Fate::Refused => Some(refused(ending.by, time, world)),
+        Fate::Unreachable => Some(inferred(icmp(ending.by))),
+        Fate::Silent => silent(story, world),
+        Fate::Survived | Fate::Severed | Fate::NotMeasured => None,
+    }
+}
+
+fn measured(text: String) -> Cause {
+    Cause { text, basis: Basis::Measured }
+}
+
+fn inferred(text: String) -> Cause {
+    Cause { text, basis: Basis::Inferred }
+}
+
+/// SIGTERM, the probe's word that it reset what it held, and this flow's RST after SIGTERM. (The
+/// probe says so once it has done it: its line may be later than the RST.)
+fn declared_reset(story: &Story, reset: Timed, world: &World) -> Option<Cause> {
+    let by = story.spans.last()?.by;
+    let of_it = |instance: &str| instance == by.instance;
+    world.resets_forced.iter().find(|forced| of_it(forced.instance))?;
+    let sigterm = world.sigterms.iter().find(|sigterm| of_it(sigterm.instance))?;
+    sigterm.time.may_precede(reset).then(|| {
+        let text = "the app reset its connections on SIGTERM (SO_LINGER 0, declared by the probe)";
+        measured(text.to_owned())
+    })
+}
+
+/// A kill and the ends that it caused lie this close together: the kubelet tells of a container's
+/// end up to a second and a watch later.
+const TOLD_WITHIN_MS: f64 = 3000.0;
+
+/// The same, of the app's own last line and the closing of its sockets.
+const EXITS_WITHIN_MS: f64 = 1000.0;
+
+/// A FIN or RST that the app did not announce.
+fn cut(end: Timed, world: &World, sigterm: Sigterm) -> Option<Cause> {
+    if let Some((exit, 137)) = world.container_exit {
+        let told_after = ms_between(exit.at, end.at);
+        let text = match sigterm {
+            Sigterm::Ignore => {
+                "killed after the grace period (exit 137): the kernel closed its sockets"
+            }
+            _ => "killed (exit 137): the kernel closed its sockets",
+        };
+        return (told_after.abs() <= TOLD_WITHIN_MS).then(|| inferred(text.to_owned()));
+    }
+    let exiting = world.exiting.first()?;
+    let near = ms_between(end.at, exiting.time.at).abs() <= EXITS_WITHIN_MS;
+    let when = apart(end, exiting.time, "the app said that it exits");
+    let text = format!("closed by the kernel as the app ended, {when} (code {})", exiting.what);
+    near.then(|| inferred(text))
+}
+
+/// Another pod, or another process of the same pod.
+fn rehomed(story: &Story, moved: Timed, world: &World) -> Option<Cause> {
+    let (first, other) = (story.spans.first()?, story.other()?);
+    if first.by.uid == other.by.uid {
+        let text = "the container was restarted: same pod, another process";
+        let started = |s: &Of<()>| s.instance == other.by.instance && s.time.may_precede(moved);
+        let seen = world.started.iter().any(started);
+        return Some(if seen { measured(text.into()) } else { inferred(text.into()) });
+    }
+    let gone = world.endpoint.not_serving.filter(|gone| gone.may_precede(moved))?;
+    let how = if world.endpoint.listed_not_serving {
+        "stopped serving (its readiness failed)"
+    } else {
+        "was removed"
+    };
+    let ago = ms_between(moved.at, gone.at);
+    let who = match story.protocol {
+        Protocol::Udp => "kube-proxy then moved the flow",
+        Protocol::Tcp => "something between then moved the flow",
+    };
+    Some(inferred(format!("the target's endpoint {how}, seen {ago:.1} ms before; {who}")))
+}
+
+/// Two senders have the same address after translation, and without kernel evidence nothing here
+/// tells them apart.
+fn refused(by: Option<&Observation>, at: Timed, world: &World) -> Cause {
+    let when = match (world.exiting.first(), world.container_exit) {
+        (Some(exiting), _) => {
+            format!(", {}", apart(at, exiting.time, "the app said that it exits"))
+        }
+        (None, Some((exit, _))) => {
+            format!(", {}", apart(at, exit, "the container was seen terminated"))
+        }
+        (None, None) => String::new(),
+    };
+    inferred(format!(
+        "{}{when}: the pod's own namespace once its socket is closed, or a node's reject rule \
+         (not told apart without kernel evidence)",
+        icmp(by)
+    ))
+}
+
+/// A silence has no cause of its own: what is known is what did not come.
+fn silent(story: &Story, world: &World) -> Option<Cause> {
+    let (exit, code) = world.container_exit?;
+    let last = story.last_of_first()?;
+    let gone = ms_between(exit.at, last) >= 0.0;
+    (gone && story.protocol == Protocol::Udp).then(|| {
+        inferred(format!(
+            "the target had exited (code {code}), and neither an answer nor a refusal came: a stale \
+             conntrack entry, a limit on ICMP and a lost route look alike without kernel evidence"
+        ))
+    })
+}
+
+/// `4.0 ms after WHAT`, or before.
+fn apart(at: Timed, other: Timed, what: &str) -> String {
+    let apart = ms_between(at.at, other.at);
+    let side = if apart < 0.0 { "before" } else { "after" };
+    format!("{:.1} ms {side} {what}", apart.abs())
+}
+
+/// What the kernel told of the refusal.
+fn icmp(by: Option<&Observation>) -> String {
+    let (sender, kind, code, errno) = match by.map(|by| &by.event) {
+        Some(Event::Refused { sender, icmp_type, icmp_code, .. }) => {
+            (sender, icmp_type, icmp_code, None)
+        }
+        Some(Event::Unreachable { sender, icmp_type, icmp_code, errno, .. }) => {
+            (sender, icmp_type, icmp_code, Some(errno))
+        }
+        _ => return "refused".to_owned(),
+    };
+    let from = sender.map_or(String::new(), |sender| format!(" from {sender}"));
+    match (kind, code, errno) {
+        (Some(3), Some(3), _) => format!("ICMP port unreachable{from}"),
+        (Some(kind), Some(code), _) => format!("ICMP type {kind} code {code}{from}"),
+        (_, _, Some(errno)) => format!("unreachable (errno {errno}){from}"),
+        _ => format!("connection refused{from}"),
+    }
+}

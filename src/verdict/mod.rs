@@ -1,0 +1,96 @@
+//! The verdict: what became of each flow, the trial's figures, and where repeats disagree.
+//!
+//! Takes observations on the trial's time, the scenario and the target; gives fates, findings and
+//! warnings. Pure and total: no clock, no file, no order of arrival, and no observation that makes
+//! it fail.
+
+mod cause;
+mod disagreements;
+mod fate;
+mod figures;
+mod findings;
+mod flow;
+mod warnings;
+mod world;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::config::Scenario;
+use crate::observation::{Observation, Target};
+use crate::timeline;
+
+pub use disagreements::{Repeat, disagreements};
+pub use figures::{FindingBound, Findings};
+pub use flow::{Basis, Cause, Fate, FlowRecord, FlowSpan, Outcome};
+
+use fate::{Frame, Story};
+use findings::Judged;
+use world::World;
+
+/// What one trial's observations say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// One for each flow that was observed, `tcp-2` before `tcp-10`.
+    pub flows: Vec<FlowRecord>,
+    /// The trial's figures.
+    pub findings: Findings,
+    /// How exact each figure that was measured is, by its name.
+    pub finding_bounds: BTreeMap<String, FindingBound>,
+    /// What a reader should know before using the figures.
+    pub warnings: Vec<String>,
+}
+
+/// Judges one trial. The target is the pod that was terminated; without it nothing is found of
+/// endpoints or the app.
+pub fn judge(
+    observations: &[Observation],
+    config: &Scenario,
+    target: Option<&Target>,
+    outcome: Outcome,
+) -> Verdict {
+    let mut sorted: Vec<&Observation> = observations.iter().collect();
+    sorted.sort_by(|a, b| timeline::compare(a, b));
+    let world = World::read(&sorted, target);
+    let frame = Frame {
+        silent_after: config.flows.silent_after,
+        outcome,
+        ended: world.ended.map(|(end, _)| end.at),
+    };
+    let flows: Vec<Judged> = stories(&sorted)
+        .into_iter()
+        .map(|story| {
+            let ending = story.ending(frame);
+            (story, ending)
+        })
+        .collect();
+    let (findings, finding_bounds) = findings::findings(&world, &flows, config);
+    let warnings = warnings::warnings(&world, &flows, config, target, outcome);
+    let flows = flows
+        .iter()
+        .map(|(story, ending)| {
+            let mut record = story.record(ending);
+            record.cause = cause::cause(story, ending, &world, config.sigterm);
+            record
+        })
+        .collect();
+    Verdict { flows, findings, finding_bounds, warnings }
+}
+
+/// Each flow's events, by flow.
+fn stories<'a>(sorted: &[&'a Observation]) -> Vec<Story<'a>> {
+    let mut by_flow = HashMap::<&str, Vec<&Observation>>::new();
+    for &observation in sorted {
+        if let Some(flow) = observation.event.flow() {
+            by_flow.entry(flow).or_default().push(observation);
+        }
+    }
+    let mut stories: Vec<_> =
+        by_flow.into_iter().map(|(id, events)| Story::new(id, events)).collect();
+    stories.sort_by(|a, b| fate::natural(a.id, b.id));
+    stories
+}
+
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod tests;

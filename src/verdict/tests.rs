@@ -1,0 +1,301 @@
+//! The verdict's rules, one by one.
+
+use rstest::rstest;
+
+use super::*;
+use super::{Basis, Fate};
+use crate::clock::Ms;
+use crate::config::{Sigterm, Trigger};
+use crate::observation::{Event, Identity, Source};
+use crate::stories::{self, UDP, flow, new, old, scenario, target};
+
+/// The fate and end of one flow of a measured trial that ended at 10 s.
+fn fate_of(id: &str, events: Vec<Observation>) -> (Fate, Option<f64>) {
+    let verdict = judge_events(id, events, Outcome::Measured);
+    (verdict.flows[0].fate, verdict.flows[0].ended_ms)
+}
+
+fn judge_events(id: &str, mut events: Vec<Observation>, outcome: Outcome) -> Verdict {
+    events.push(flow(10_000.0, Event::ObservationEnded { complete: true }));
+    let verdict =
+        judge(&events, &scenario(Sigterm::Exit, Trigger::Delete), Some(&target()), outcome);
+    assert_eq!(verdict.flows.len(), 1);
+    assert_eq!(verdict.flows[0].id, id);
+    verdict
+}
+
+fn span(id: &str, by: Identity, from: f64, to: f64) -> Observation {
+    let (from, to) = (Ms::from_ms(from), Ms::from_ms(to));
+    flow(to.ms(), Event::Span { flow: id.into(), by, from, to, answers: 9 })
+}
+
+fn silence(id: &str, from: f64, to: f64) -> Observation {
+    let (from, to) = (Ms::from_ms(from), Ms::from_ms(to));
+    flow(to.ms(), Event::Silence { flow: id.into(), from, to, unanswered: 9 })
+}
+
+fn refused(id: &str, at: f64) -> Observation {
+    let (sender, icmp_type, icmp_code) = (None, Some(3), Some(3));
+    let until = Ms::from_ms(at + 1.0);
+    let flow_id = id.into();
+    flow(at, Event::Refused { flow: flow_id, sender, icmp_type, icmp_code, until, count: 2 })
+}
+
+fn unreachable(id: &str, at: f64) -> Observation {
+    let (sender, icmp_type, icmp_code) = (None, Some(3), Some(1));
+    let (until, errno) = (Ms::from_ms(at), 113);
+    let event = Event::Unreachable {
+        flow: id.into(),
+        sender,
+        icmp_type,
+        icmp_code,
+        errno,
+        until,
+        count: 1,
+    };
+    flow(at, event)
+}
+
+fn tcp(event: fn(String) -> Event, at: f64) -> Observation {
+    flow(at, event("tcp-1".into()))
+}
+
+const BYE: fn(String) -> Event = |flow| Event::Bye { flow };
+const FIN: fn(String) -> Event = |flow| Event::Fin { flow };
+const RESET: fn(String) -> Event = |flow| Event::Reset { flow };
+const TIMED_OUT: fn(String) -> Event = |flow| Event::TimedOut { flow };
+const STOPPED: fn(String) -> Event = |flow| Event::FlowStopped { flow };
+const FAILED: fn(String) -> Event =
+    |flow| Event::FlowFailed { flow, error: "no buffer space".into() };
+
+#[rstest]
+#[case::drained(vec![tcp(BYE, 5.0), tcp(FIN, 6.0)], Fate::Drained, Some(6.0))]
+#[case::bye_and_fin_at_one_instant(vec![tcp(FIN, 6.0), tcp(BYE, 6.0)], Fate::Drained, Some(6.0))]
+#[case::fin_without_bye(vec![tcp(FIN, 6.0)], Fate::Closed, Some(6.0))]
+#[case::bye_too_late(vec![tcp(FIN, 6.0), tcp(BYE, 7.0)], Fate::Closed, Some(6.0))]
+#[case::reset(vec![tcp(RESET, 6.0), tcp(FIN, 7.0)], Fate::Reset, Some(6.0))]
+#[case::reset_after_bye(vec![tcp(BYE, 5.0), tcp(RESET, 6.0)], Fate::Reset, Some(6.0))]
+#[case::reset_after_fin(vec![tcp(FIN, 6.0), tcp(RESET, 7.0)], Fate::Closed, Some(6.0))]
+#[case::given_up(vec![tcp(TIMED_OUT, 900.0)], Fate::Silent, Some(4.0))]
+#[case::silent(vec![silence("tcp-1", 4.0, 9000.0)], Fate::Silent, Some(4.0))]
+#[case::bye_then_silence(vec![tcp(BYE, 5.0), silence("tcp-1", 4.0, 9000.0)], Fate::Silent, Some(4.0))]
+#[case::no_route_then_given_up(vec![unreachable("tcp-1", 70.0), tcp(TIMED_OUT, 900.0)], Fate::Unreachable, Some(70.0))]
+#[case::given_up_then_no_route(vec![tcp(TIMED_OUT, 900.0), unreachable("tcp-1", 970.0)], Fate::Silent, Some(4.0))]
+#[case::failed_here(vec![tcp(FAILED, 6.0)], Fate::NotMeasured, None)]
+#[case::failed_here_after_its_end(vec![tcp(FIN, 6.0), tcp(FAILED, 7.0)], Fate::Closed, Some(6.0))]
+#[case::survived(vec![span("tcp-1", old(), 5.0, 9950.0), tcp(STOPPED, 10_000.0)], Fate::Survived, None)]
+#[case::survived_a_silence(vec![silence("tcp-1", 4.0, 5000.0), span("tcp-1", old(), 5000.0, 9950.0)], Fate::Survived, None)]
+#[case::nobody_saw_the_silence(vec![], Fate::Silent, Some(4.0))]
+fn tcp_fates(#[case] mut events: Vec<Observation>, #[case] fate: Fate, #[case] ended: Option<f64>) {
+    events.push(span("tcp-1", old(), -9000.0, 4.0));
+    assert_eq!(fate_of("tcp-1", events), (fate, ended));
+}
+
+#[rstest]
+#[case::survived(vec![span("udp-1", old(), 5.0, 9990.0)], Fate::Survived, None)]
+#[case::moved(vec![span("udp-1", new(), 50.0, 9990.0)], Fate::Rehomed, Some(50.0))]
+#[case::moved_after_refusals(vec![refused("udp-1", 30.0), span("udp-1", new(), 250.0, 9990.0)], Fate::Rehomed, Some(250.0))]
+#[case::moved_and_back(vec![span("udp-1", new(), 50.0, 60.0), span("udp-1", old(), 70.0, 9990.0)], Fate::Rehomed, Some(50.0))]
+#[case::another_process(vec![span("udp-1", Identity { instance: "old-2".into(), ..old() }, 50.0, 9990.0)], Fate::Rehomed, Some(50.0))]
+#[case::refused(vec![refused("udp-1", 30.0)], Fate::Refused, Some(30.0))]
+#[case::refused_once_then_silent(vec![refused("udp-1", 30.0), silence("udp-1", 4.0, 9990.0)], Fate::Refused, Some(30.0))]
+#[case::silent_then_refused(vec![silence("udp-1", 4.0, 9990.0), refused("udp-1", 5000.0)], Fate::Refused, Some(5000.0))]
+#[case::refused_and_answered_again(vec![refused("udp-1", 30.0), span("udp-1", old(), 250.0, 9990.0)], Fate::Survived, None)]
+#[case::refused_before_unreachable(vec![refused("udp-1", 30.0), unreachable("udp-1", 40.0)], Fate::Refused, Some(30.0))]
+#[case::unreachable_before_refused(vec![refused("udp-1", 30.0), unreachable("udp-1", 20.0)], Fate::Unreachable, Some(20.0))]
+#[case::silent(vec![silence("udp-1", 4.0, 9990.0)], Fate::Silent, Some(4.0))]
+#[case::failed_here(vec![refused("udp-1", 30.0), flow(40.0, FAILED("udp-1".into()))], Fate::NotMeasured, None)]
+#[case::failed_after_it_moved(vec![span("udp-1", new(), 50.0, 60.0), flow(70.0, FAILED("udp-1".into()))], Fate::Rehomed, Some(50.0))]
+fn udp_fates(#[case] mut events: Vec<Observation>, #[case] fate: Fate, #[case] ended: Option<f64>) {
+    events.push(span("udp-1", old(), -9000.0, 4.0));
+    assert_eq!(fate_of("udp-1", events), (fate, ended));
+}
+
+#[test]
+fn what_was_never_answered_has_the_fate_that_was_seen() {
+    assert_eq!(fate_of("udp-1", vec![refused("udp-1", 30.0)]), (Fate::Refused, Some(30.0)));
+    assert_eq!(fate_of("udp-1", vec![silence("udp-1", -9.0, 30.0)]), (Fate::Silent, Some(-9.0)));
+    let opened = flow(-9.0, STOPPED("udp-1".into()));
+    assert_eq!(fate_of("udp-1", vec![opened]), (Fate::NotMeasured, None));
+}
+
+#[test]
+fn nothing_survives_an_aborted_trial() {
+    let answered = || vec![span("udp-1", old(), -9000.0, 9990.0)];
+    let fate = |outcome| judge_events("udp-1", answered(), outcome).flows[0].fate;
+    assert_eq!(fate(Outcome::Aborted), Fate::NotMeasured);
+    assert_eq!(fate(Outcome::TriggerRefused), Fate::Survived);
+}
+
+#[test]
+fn trouble_before_the_trigger_is_told() {
+    let told = |events: Vec<Observation>| {
+        let verdict = judge_events("udp-1", events, Outcome::Measured);
+        verdict
+            .warnings
+            .into_iter()
+            .filter(|w| w.ends_with("before the trigger"))
+            .collect::<Vec<_>>()
+    };
+    let answered = |from, to| span("udp-1", old(), from, to);
+    assert_eq!(
+        told(vec![answered(-9000.0, -50.0), refused("udp-1", -40.0), answered(-30.0, 9990.0)]),
+        ["udp-1: refused before the trigger"]
+    );
+    assert_eq!(
+        told(vec![answered(-9000.0, -5000.0), silence("udp-1", -5000.0, -30.0)]),
+        ["udp-1: silent before the trigger"]
+    );
+    assert_eq!(
+        told(vec![answered(-9000.0, -50.0), span("udp-1", new(), -30.0, 9990.0)]),
+        ["udp-1: answered by another before the trigger"]
+    );
+    // Answered last just before the trigger, silent from then on: the trigger's doing.
+    assert_eq!(told(vec![answered(-9000.0, -5.0), silence("udp-1", -5.0, 9990.0)]), [""; 0]);
+    // What is met before the first answer belongs to opening.
+    assert_eq!(told(vec![refused("udp-1", -9500.0), answered(-9000.0, 9990.0)]), [""; 0]);
+}
+
+#[test]
+fn what_many_flows_share_is_said_once() {
+    let mut trial = stories::drain(1);
+    for n in 1..=UDP {
+        trial.observations.push(flow(50.0, FAILED(format!("udp-{n}"))));
+    }
+    trial.judge_anew();
+    assert_eq!(
+        trial.warnings,
+        [
+            "udp-1, udp-2, udp-3 and 1 more: failed on the client's side, not the target's: no buffer space"
+        ]
+    );
+}
+
+#[test]
+fn an_end_long_before_the_kill_is_not_put_down_to_it() {
+    let mut trial = stories::ignore(1);
+    for observation in &mut trial.observations {
+        if observation.event == (Event::Fin { flow: "tcp-1".into() }) {
+            observation.at = Ms::from_ms(500.0);
+        }
+    }
+    trial.judge_anew();
+    assert_eq!(trial.flows[0].cause, None);
+    assert!(trial.flows[1].cause.is_some());
+}
+
+#[test]
+fn an_endpoint_that_left_before_the_trigger_is_told() {
+    let mut trial = stories::drain(1);
+    for observation in &mut trial.observations {
+        if matches!(observation.event, Event::Endpoint { ready: false, serving: true, .. }) {
+            observation.at = Ms::from_ms(-3.0);
+        }
+    }
+    trial.judge_anew();
+    let told = "the target's endpoint was no longer ready 3.0 ms before the trigger".to_owned();
+    assert!(trial.warnings.contains(&told), "{:?}", trial.warnings);
+    assert_eq!(trial.findings.endpoint_not_ready_ms, Some(749.0));
+}
+
+#[test]
+fn whole_stories_have_no_warnings() {
+    for trial in [stories::exit(1), stories::drain(1), stories::ignore(1), stories::scale(1)] {
+        assert_eq!(trial.warnings, [""; 0], "{}", trial.id);
+    }
+}
+
+#[test]
+fn what_was_missed_is_told() {
+    let mut trial = stories::drain(1);
+    trial.observations.retain(|o| {
+        !matches!(
+            o.event,
+            Event::Sigterm { .. } | Event::ObservationEnded { .. } | Event::DrainEnded { .. }
+        ) && o.event.flow() != Some("tcp-2")
+    });
+    for observation in &mut trial.observations {
+        if let Event::ContainerTerminated { exit_code, .. } = &mut observation.event {
+            *exit_code = 137;
+        }
+    }
+    let gap = Event::WatchGap { until: Ms::from_ms(40.0), reason: "410 Gone".into() };
+    let by = |source, event| Observation::exact(Ms::from_ms(-20.0), source, event);
+    trial.observations.push(by(Source::EndpointsliceWatch, gap));
+    let lost = Event::LogLost { uid: "uid-old".into(), reason: "EOF".into() };
+    trial.observations.push(by(Source::ProbeLog, lost));
+    trial.observations.push(flow(50.0, FAILED("udp-2".into())));
+    let ended = Event::ObservationEnded { complete: false };
+    trial.observations.push(flow(27_310.0, ended));
+    trial.judge_anew();
+    insta::assert_debug_snapshot!(trial.warnings);
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap()
+}
+
+#[test]
+fn findings_of_each_story() {
+    for trial in [stories::exit(1), stories::drain(1), stories::ignore(1), stories::scale(1)] {
+        insta::assert_snapshot!(format!("findings-{}", trial.arm), json(&trial.findings));
+    }
+    let drain = stories::drain(1);
+    insta::assert_snapshot!("bounds-drain-delete", json(&drain.finding_bounds));
+}
+
+#[test]
+fn causes_of_each_story() {
+    let trials = [stories::exit(1), stories::drain(1), stories::ignore(1), stories::scale(1)];
+    let causes = trials.iter().flat_map(|trial| {
+        trial.flows.iter().filter(|f| f.id.ends_with('1') || f.id.ends_with('4')).map(|flow| {
+            let cause = flow.cause.as_ref().unwrap();
+            format!("{} {} {:?}: {:?}: {}", trial.arm, flow.id, flow.fate, cause.basis, cause.text)
+        })
+    });
+    insta::assert_snapshot!(causes.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn a_reset_is_put_down_to_the_app_only_if_it_said_so() {
+    let mut trial = stories::exit(1);
+    trial.observations.retain(|o| !matches!(o.event, Event::ResetForced { .. }));
+    trial.judge_anew();
+    assert_eq!(trial.flows[0].cause.as_ref().unwrap().basis, Basis::Inferred);
+}
+
+#[test]
+fn unused_drain_needs_every_udp_flow_to_have_moved() {
+    let mut trial = stories::drain(1);
+    assert_eq!(trial.findings.unused_drain_ms, Some(40.0 + 25_000.0 - 2200.7));
+    trial.observations.retain(|o| {
+        !matches!(&o.event, Event::Span { flow, by, .. } if flow == "udp-2" && by.uid == "uid-new")
+    });
+    trial.judge_anew();
+    assert_eq!(trial.findings.unused_drain_ms, None);
+}
+
+#[test]
+fn flows_are_listed_by_number() {
+    let mut ids = ["udp-2", "tcp-10", "udp-10", "tcp-2", "x", "udp-02"];
+    ids.sort_by(|a, b| fate::natural(a, b));
+    assert_eq!(ids, ["tcp-2", "tcp-10", "udp-02", "udp-2", "udp-10", "x"]);
+}
+
+#[test]
+fn disagreements_between_repeats_and_within_a_trial() {
+    let trials = [
+        stories::drain(1),
+        stories::drain(2),
+        stories::scale(1),
+        stories::scale(2),
+        stories::aborted("drain-delete", 3),
+    ];
+    insta::assert_snapshot!(crate::record::disagreements(&trials).join("\n"), @"drain-scale: UDP fates differ between repeats: 001 refused 2, silent 2; 002 refused 1, silent 3");
+    let alike = [stories::scale(1), {
+        let mut t = stories::scale(1);
+        t.repeat = 2;
+        t
+    }];
+    insta::assert_snapshot!(crate::record::disagreements(&alike).join("\n"), @"drain-scale: UDP flows of one trial differ, alike in 2 repeats: refused 2, silent 2");
+}

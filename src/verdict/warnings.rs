@@ -1,0 +1,224 @@
+//! What a reader should know before using a trial's figures.
+//!
+//! Takes the world, the judged flows and the scenario; gives sentences. Changes no figure.
+
+use std::collections::BTreeMap;
+
+use super::fate::{Ending, Story};
+use super::findings::Judged;
+use super::world::World;
+use super::{Fate, Outcome};
+use crate::clock::Ms;
+use crate::config::{Scenario, Sigterm};
+use crate::observation::{Event, Source};
+use crate::observation::{Protocol, Target};
+
+/// Below the drain window by less than this, a drain has lasted as long as it was to.
+const DRAIN_SLACK_MS: f64 = 100.0;
+
+/// The warnings, in a stable order: the watches', the target's, the flows'.
+pub(super) fn warnings(
+    world: &World,
+    flows: &[Judged],
+    config: &Scenario,
+    target: Option<&Target>,
+    outcome: Outcome,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    of_the_observation(world, outcome, &mut warnings);
+    if let Some(target) = target {
+        of_the_target(world, config, target, outcome, &mut warnings);
+    }
+    of_the_flows(flows, config, target, outcome, &mut warnings);
+    warnings
+}
+
+fn of_the_observation(world: &World, outcome: Outcome, warnings: &mut Vec<String>) {
+    for gap in world.gaps.iter().filter(|gap| gap.until >= Ms(0)) {
+        let watch = match gap.watch {
+            Source::PodWatch => "the watch on Pods",
+            Source::EndpointsliceWatch => "the watch on EndpointSlices",
+            _ => "a watch",
+        };
+        let (from, until) = (gap.from.ms(), gap.until.ms());
+        let reason = gap.reason;
+        warnings.push(format!("{watch} saw nothing from {from:.1} to {until:.1} ms: {reason}"));
+    }
+    for reason in &world.logs_lost {
+        warnings.push(format!("the app's log was not followed to its end: {reason}"));
+    }
+    match world.ended {
+        Some((end, false)) => warnings.push(format!(
+            "the observation was ended by its time limit, {:.1} ms after the trigger",
+            end.at.ms()
+        )),
+        None if outcome == Outcome::Measured => {
+            warnings.push("the end of the observation is not recorded".to_owned());
+        }
+        _ => {}
+    }
+}
+
+fn of_the_target(
+    world: &World,
+    config: &Scenario,
+    target: &Target,
+    outcome: Outcome,
+    warnings: &mut Vec<String>,
+) {
+    for (what, at) in &world.endpoint.early {
+        // Never put down to clock skew: a watch's arrival is on the runner's own clock.
+        let ago = -at.ms();
+        warnings.push(format!(
+            "the target's endpoint was no longer {what} {ago:.1} ms before the trigger"
+        ));
+    }
+    for (time, code) in &world.early_exits {
+        let ago = -time.at.ms();
+        warnings.push(format!(
+            "the target's container ended {ago:.1} ms before the trigger (exit code {code})"
+        ));
+    }
+    let another = |instance: &str| !target.instance.is_empty() && instance != target.instance;
+    if world.restarts > 0 || world.started.iter().any(|started| another(started.instance)) {
+        warnings.push("the target's container was restarted".to_owned());
+    }
+    match (world.sigterms.first(), outcome) {
+        (None, Outcome::Measured) => warnings.push("no SIGTERM was seen by the app".to_owned()),
+        (Some(_), Outcome::TriggerRefused) => {
+            warnings.push("the app was sent SIGTERM although the trigger was refused".to_owned());
+        }
+        (Some(sigterm), _) => {
+            let time = sigterm.time;
+            if time.at.ms() + time.plus_minus_ms.unwrap_or(0.0) < 0.0 {
+                let ago = -time.at.ms();
+                warnings.push(format!("the app was sent SIGTERM {ago:.1} ms before the trigger"));
+            }
+            if another(sigterm.instance) {
+                let other = "SIGTERM was seen by another process of the target than the flows'";
+                warnings.push(other.to_owned());
+            }
+        }
+        _ => {}
+    }
+    if outcome != Outcome::Measured {
+        return;
+    }
+    let expected = match config.sigterm {
+        Sigterm::Exit | Sigterm::Drain => 0,
+        Sigterm::Ignore => 137,
+    };
+    match world.container_exit {
+        None => warnings.push("the container's exit was not seen".to_owned()),
+        Some((_, code)) if code != expected => warnings
+            .push(format!("the container exited with code {code}, where {expected} was expected")),
+        Some(_) => {}
+    }
+    if world.endpoint.removed.is_none() {
+        warnings.push("the endpoint's removal was not seen".to_owned());
+    }
+    drain(world, config, warnings);
+}
+
+/// An app that drains for less than its window cuts what it was to show.
+fn drain(world: &World, config: &Scenario, warnings: &mut Vec<String>) {
+    let (Some(window), Some(started)) = (config.drain_window, world.drains_started.first()) else {
+        return;
+    };
+    let window = window.as_secs_f64() * 1e3;
+    let ended = world.drains_ended.iter().find(|ended| ended.instance == started.instance);
+    let Some(ended) = ended else {
+        warnings.push("the end of the app's drain was not seen".to_owned());
+        return;
+    };
+    let lasted = super::world::ms_between(ended.time.at, started.time.at);
+    if lasted < window - DRAIN_SLACK_MS {
+        let why = if ended.what { " (no flow was left)" } else { "" };
+        warnings
+            .push(format!("the app's drain ended early: after {lasted:.1} of {window:.0} ms{why}"));
+    }
+}
+
+fn of_the_flows(
+    flows: &[Judged],
+    config: &Scenario,
+    target: Option<&Target>,
+    outcome: Outcome,
+    warnings: &mut Vec<String>,
+) {
+    if outcome == Outcome::Measured {
+        for (protocol, expected) in
+            [(Protocol::Tcp, config.flows.tcp), (Protocol::Udp, config.flows.udp)]
+        {
+            let seen = flows.iter().filter(|(story, _)| story.protocol == protocol).count();
+            if seen != expected as usize {
+                let name = protocol.name();
+                warnings.push(format!(
+                    "{seen} {name} flows were observed, where {expected} were to be"
+                ));
+            }
+        }
+    }
+    let mut of_flows = Grouped::default();
+    for (story, ending) in flows {
+        of_one_flow(story, ending, config, target, outcome, &mut of_flows);
+    }
+    warnings.extend(of_flows.lines());
+}
+
+fn of_one_flow<'a>(
+    story: &Story<'a>,
+    ending: &Ending,
+    config: &Scenario,
+    target: Option<&Target>,
+    outcome: Outcome,
+    warnings: &mut Grouped<'a>,
+) {
+    let id = story.id;
+    if let Some(trouble) = story.early_trouble(config.flows.silent_after) {
+        warnings.add(id, format!("{trouble} before the trigger"));
+    }
+    let failures = story.events.iter().filter_map(|o| match &o.event {
+        Event::FlowFailed { error, .. } => Some(error),
+        _ => None,
+    });
+    let mut failed = false;
+    for error in failures {
+        failed = true;
+        warnings.add(id, format!("failed on the client's side, not the target's: {error}"));
+    }
+    if let (Some(first), Some(target)) = (story.spans.first(), target) {
+        let process = target.instance.is_empty() || first.by.instance == target.instance;
+        if first.by.uid != target.uid || !process {
+            let pod = &first.by.pod;
+            warnings.add(id, format!("answered first by {pod}, which is not the target"));
+        }
+    }
+    if story.protocol == Protocol::Tcp && story.other().is_some() {
+        warnings.add(id, "answered by two instances on one connection".to_owned());
+    }
+    if outcome == Outcome::Measured && ending.fate == Fate::NotMeasured && !failed {
+        warnings.add(id, "without a fate: never answered, or its end is not recorded".to_owned());
+    }
+}
+
+/// The flows of which one thing is to be said: thousands may share it.
+#[derive(Default)]
+struct Grouped<'a>(BTreeMap<String, Vec<&'a str>>);
+
+impl<'a> Grouped<'a> {
+    fn add(&mut self, flow: &'a str, what: String) {
+        self.0.entry(what).or_default().push(flow);
+    }
+
+    /// `tcp-1, tcp-2, tcp-3 and 7 more: WHAT`
+    fn lines(self) -> impl Iterator<Item = String> {
+        self.0.into_iter().map(|(what, flows)| {
+            let named = flows[..flows.len().min(3)].join(", ");
+            match flows.len().saturating_sub(3) {
+                0 => format!("{named}: {what}"),
+                more => format!("{named} and {more} more: {what}"),
+            }
+        })
+    }
+}

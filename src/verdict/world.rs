@@ -1,0 +1,213 @@
+//! What happened around the flows: the target's app, its container, its endpoint, the watches.
+//!
+//! Takes sorted observations and the target; gives each fact once, with how exact it is. Knows
+//! nothing of flows' fates.
+
+use std::collections::BTreeMap;
+
+use crate::clock::Ms;
+use crate::observation::Target;
+use crate::observation::{Bound, Event, Observation, Source};
+
+/// An instant and how exact it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Timed {
+    pub at: Ms,
+    pub bound: Bound,
+    pub plus_minus_ms: Option<f64>,
+}
+
+impl Timed {
+    pub fn of(observation: &Observation) -> Self {
+        let Observation { at, bound, plus_minus_ms, .. } = *observation;
+        Self { at, bound, plus_minus_ms }
+    }
+
+    /// Whether it may have been at `other` or before, as far as their clocks can tell.
+    pub fn may_precede(self, other: Self) -> bool {
+        let slack = self.plus_minus_ms.unwrap_or(0.0) + other.plus_minus_ms.unwrap_or(0.0);
+        ms_between(other.at, self.at) + slack >= 0.0
+    }
+}
+
+/// `later - earlier` in milliseconds; saturates, since recorded times may be anything.
+pub(super) fn ms_between(later: Ms, earlier: Ms) -> f64 {
+    Ms(later.0.saturating_sub(earlier.0)).ms()
+}
+
+/// A fact of one process of the target pod.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Of<'a, T> {
+    pub instance: &'a str,
+    pub time: Timed,
+    pub what: T,
+}
+
+/// All that is known of the target and of the watches on it.
+#[derive(Debug, Default)]
+pub(super) struct World<'a> {
+    pub sigterms: Vec<Of<'a, ()>>,
+    pub resets_forced: Vec<Of<'a, ()>>,
+    pub drains_started: Vec<Of<'a, ()>>,
+    /// Whether no flow was left.
+    pub drains_ended: Vec<Of<'a, bool>>,
+    /// The exit code that the probe announced.
+    pub exiting: Vec<Of<'a, i32>>,
+    pub started: Vec<Of<'a, ()>>,
+    pub endpoint: EndpointStory,
+    /// Another pod's endpoint was seen ready.
+    pub replacement_ready: Option<Timed>,
+    /// The container's end after the trigger, and its code.
+    pub container_exit: Option<(Timed, i32)>,
+    /// The container's ends before the trigger.
+    pub early_exits: Vec<(Timed, i32)>,
+    /// The most restarts that were seen of the target's container.
+    pub restarts: i32,
+    pub gaps: Vec<Gap<'a>>,
+    pub logs_lost: Vec<&'a str>,
+    /// The end of the observation, and whether it was complete.
+    pub ended: Option<(Timed, bool)>,
+}
+
+/// A time in which a watch saw nothing.
+#[derive(Debug)]
+pub(super) struct Gap<'a> {
+    pub watch: Source,
+    pub from: Ms,
+    pub until: Ms,
+    pub reason: &'a str,
+}
+
+/// When the target's endpoint was seen to stop being what it was, after the trigger.
+#[derive(Debug, Default)]
+pub(super) struct EndpointStory {
+    pub not_ready: Option<Timed>,
+    pub not_serving: Option<Timed>,
+    /// Whether it was still listed when it was first seen not to serve.
+    pub listed_not_serving: bool,
+    pub removed: Option<Timed>,
+    /// What of it was lost before the trigger, and when.
+    pub early: Vec<(&'static str, Ms)>,
+}
+
+impl<'a> World<'a> {
+    /// Reads sorted observations.
+    pub fn read(sorted: &[&'a Observation], target: Option<&Target>) -> Self {
+        let mut world = Self::default();
+        let mut slices = BTreeMap::new();
+        let mut others = BTreeMap::new();
+        for &observation in sorted {
+            world.tell(observation, target, &mut slices, &mut others);
+        }
+        world
+    }
+
+    fn tell(
+        &mut self,
+        observation: &'a Observation,
+        target: Option<&Target>,
+        slices: &mut BTreeMap<&'a str, Conditions>,
+        others: &mut BTreeMap<&'a str, bool>,
+    ) {
+        let time = Timed::of(observation);
+        let ours = |uid: &str| target.is_some_and(|target| target.uid == uid);
+        match &observation.event {
+            Event::WatchGap { until, reason } => {
+                let (watch, from) = (observation.source, observation.at);
+                self.gaps.push(Gap { watch, from, until: *until, reason });
+            }
+            Event::LogLost { uid, reason } if ours(uid) => self.logs_lost.push(reason),
+            Event::ObservationEnded { complete } => {
+                self.ended.get_or_insert((time, *complete));
+            }
+            Event::Sigterm { uid, instance } if ours(uid) => {
+                self.sigterms.push(Of { instance, time, what: () });
+            }
+            Event::ResetForced { uid, instance, .. } if ours(uid) => {
+                self.resets_forced.push(Of { instance, time, what: () });
+            }
+            Event::DrainStarted { uid, instance, .. } if ours(uid) => {
+                self.drains_started.push(Of { instance, time, what: () });
+            }
+            Event::DrainEnded { uid, instance, all_gone, .. } if ours(uid) => {
+                self.drains_ended.push(Of { instance, time, what: *all_gone });
+            }
+            Event::ProbeExiting { uid, instance, code } if ours(uid) => {
+                self.exiting.push(Of { instance, time, what: *code });
+            }
+            Event::ProbeStarted { uid, instance, .. } if ours(uid) => {
+                self.started.push(Of { instance, time, what: () });
+            }
+            Event::ContainerStarted { uid, restarts, .. } if ours(uid) => {
+                self.restarts = self.restarts.max(*restarts);
+            }
+            Event::ContainerTerminated { uid, exit_code, .. } if ours(uid) => {
+                if time.at < Ms(0) {
+                    self.early_exits.push((time, *exit_code));
+                } else {
+                    self.container_exit.get_or_insert((time, *exit_code));
+                }
+            }
+            Event::Endpoint { slice, uid, ready, serving, .. } if ours(uid) => {
+                let conditions = Conditions { ready: *ready, serving: *serving };
+                self.endpoint.change(slices, time, |slices| {
+                    slices.insert(slice, conditions);
+                });
+            }
+            Event::EndpointGone { slice, uid, .. } if ours(uid) => {
+                self.endpoint.change(slices, time, |slices| {
+                    slices.remove(slice.as_str());
+                });
+            }
+            Event::Endpoint { uid, ready, .. } => {
+                let was = others.insert(uid, *ready).unwrap_or(false);
+                if *ready && !was && time.at >= Ms(0) && target.is_some() {
+                    self.replacement_ready.get_or_insert(time);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Conditions {
+    ready: bool,
+    serving: bool,
+}
+
+impl EndpointStory {
+    /// An endpoint can stand in several slices (one an address family; or it is moved): it has
+    /// stopped being ready once none of them says that it is.
+    fn change<'a>(
+        &mut self,
+        slices: &mut BTreeMap<&'a str, Conditions>,
+        time: Timed,
+        change: impl FnOnce(&mut BTreeMap<&'a str, Conditions>),
+    ) {
+        let state = |slices: &BTreeMap<&str, Conditions>| {
+            let ready = slices.values().any(|c| c.ready);
+            let serving = slices.values().any(|c| c.serving);
+            [("ready", ready), ("serving", serving), ("listed", !slices.is_empty())]
+        };
+        let before = state(slices);
+        change(slices);
+        let after = state(slices);
+        if time.at < Ms(0) {
+            let lost = before.iter().zip(after).filter(|((_, was), (_, is))| *was && !is);
+            self.early.extend(lost.map(|((what, _), _)| (*what, time.at)));
+            return;
+        }
+        let [(_, ready), (_, serving), (_, listed)] = after;
+        if !ready {
+            self.not_ready.get_or_insert(time);
+        }
+        if !serving && self.not_serving.is_none() {
+            self.not_serving = Some(time);
+            self.listed_not_serving = listed;
+        }
+        if !listed {
+            self.removed.get_or_insert(time);
+        }
+    }
+}

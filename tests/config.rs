@@ -1,0 +1,371 @@
+//! `drainwatch check` and `drainwatch plan`, as whole commands: what people read when their files
+//! are right, and when they are not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+/// A folder with `scenarios/` and `matrices/` to write into.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("scenarios")).unwrap();
+        fs::create_dir(folder.path().join("matrices")).unwrap();
+        Self(folder)
+    }
+
+    fn with(self, file: &str, text: impl AsRef<[u8]>) -> Self {
+        fs::write(self.0.path().join(file), text).unwrap();
+        self
+    }
+
+    /// Exit code, standard output and standard error.
+    fn run(&self, args: &[&str]) -> (i32, String, String) {
+        run(self.0.path(), args)
+    }
+
+    /// The errors of `check`, which has nothing else to say.
+    fn errors(&self, file: &str) -> String {
+        let (code, out, err) = self.run(&["check", file]);
+        assert_eq!((code, out.as_str()), (2, ""), "{err}");
+        err
+    }
+}
+
+fn run(folder: &Path, args: &[&str]) -> (i32, String, String) {
+    let output = Command::cargo_bin("drainwatch")
+        .unwrap()
+        .current_dir(folder)
+        .args(args)
+        .timeout(std::time::Duration::from_secs(30))
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// One scenario, under `scenarios/a.toml`.
+fn scenario(text: impl AsRef<[u8]>) -> Folder {
+    Folder::new().with("scenarios/a.toml", text)
+}
+
+#[test]
+fn every_shipped_file_is_right() {
+    let mut files = Vec::new();
+    for folder in ["scenarios", "matrices"] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            files.push(format!("{folder}/{name}"));
+        }
+    }
+    files.sort();
+    let mut args = vec!["check"];
+    args.extend(files.iter().map(String::as_str));
+    let (code, out, err) = run(&root(), &args);
+    assert_eq!((code, err.as_str()), (0, ""));
+    insta::assert_snapshot!(out);
+}
+
+#[test]
+fn the_plan_of_the_paper() {
+    let (code, out, err) = run(&root(), &["plan", "matrices/paper.toml"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    insta::assert_snapshot!(out);
+}
+
+#[test]
+fn a_plan_with_axes_and_overrides() {
+    let args =
+        ["plan", "matrices/readiness.toml", "--set", "repeats=1", "--set", "grace_period=10s"];
+    let (code, out, err) = run(&root(), &args);
+    assert_eq!((code, err.as_str()), (0, ""));
+    insta::assert_snapshot!(out);
+}
+
+#[test]
+fn a_plan_of_one_arm_of_many() {
+    let args = ["plan", "matrices/paper.toml", "--only", "exit-delete", "--set", "repeats=2"];
+    let (code, out, err) = run(&root(), &args);
+    assert_eq!((code, err.as_str()), (0, ""));
+    insta::assert_snapshot!(out);
+}
+
+/// What is picked is all that has to make sense: readiness means nothing to an app that exits.
+#[test]
+fn an_override_need_not_fit_arms_that_are_not_picked() {
+    let args = ["plan", "matrices/paper.toml", "--set", "readiness=pass"];
+    assert_eq!(run(&root(), &args).0, 2);
+    let picked = [&args[..], &["--only", "drain-delete", "--only", "drain-evict"]].concat();
+    assert_eq!(run(&root(), &picked).0, 0);
+}
+
+#[test]
+fn three_lines_are_a_scenario() {
+    let folder = scenario("sigterm = \"drain\"\nrepeats = 3\ntrigger = \"evict\"\n");
+    assert_eq!(
+        folder.run(&["check", "scenarios/a.toml"]),
+        (0, "ok  scenarios/a.toml: scenario, 3 trials\n".into(), String::new())
+    );
+}
+
+#[test]
+fn a_matrix_wins_over_the_cluster_in_a_scenario() {
+    let folder = scenario("sigterm = \"exit\"\n[cluster]\nnodes = 3\nproxy_mode = \"nftables\"\n")
+        .with("matrices/m.toml", "scenarios = [\"a\"]\n[cluster]\nnodes = 4\n");
+    let cluster = |args: &[&str]| {
+        let (code, out, err) = folder.run(args);
+        assert_eq!((code, err.as_str()), (0, ""));
+        out.lines().find(|line| line.starts_with("cluster")).unwrap().to_string()
+    };
+    insta::assert_snapshot!(
+        cluster(&["plan", "scenarios/a.toml"]),
+        @"cluster  Kubernetes 1.34.0, 3 nodes, nftables (provider: auto)"
+    );
+    insta::assert_snapshot!(
+        cluster(&["plan", "matrices/m.toml"]),
+        @"cluster  Kubernetes 1.34.0, 4 nodes, nftables (provider: auto)"
+    );
+    insta::assert_snapshot!(
+        cluster(&["plan", "matrices/m.toml", "--set", "cluster.nodes=5"]),
+        @"cluster  Kubernetes 1.34.0, 5 nodes, nftables (provider: auto)"
+    );
+}
+
+#[test]
+fn a_matrix_may_name_scenarios_by_path_and_from_its_own_folder() {
+    let folder = scenario("sigterm = \"exit\"")
+        .with("matrices/b.toml", "sigterm = \"drain\"")
+        .with("matrices/m.toml", "scenarios = [\"a\", \"b.toml\"]");
+    let ok = |path: &str| (0, format!("ok  {path}: matrix of 2 arms, 10 trials\n"), String::new());
+    assert_eq!(folder.run(&["check", "matrices/m.toml"]), ok("matrices/m.toml"));
+    let inside = folder.0.path().join("matrices");
+    assert_eq!(run(&inside, &["check", "m.toml"]), ok("m.toml"));
+    let absolute = inside.join("m.toml").display().to_string();
+    assert_eq!(folder.run(&["check", &absolute]), ok(&absolute));
+}
+
+/// The right files are told even if others are wrong.
+#[test]
+fn check_tells_of_each_file() {
+    let folder = scenario("sigterm = \"exit\"").with("scenarios/b.toml", "sigterm = \"exti\"");
+    let (code, out, err) =
+        folder.run(&["check", "scenarios/b.toml", "scenarios/a.toml", "none.toml"]);
+    assert_eq!(code, 2);
+    assert_eq!(out, "ok  scenarios/a.toml: scenario, 5 trials\n");
+    insta::assert_snapshot!(err);
+}
+
+#[test]
+fn three_errors_at_once() {
+    let folder = scenario(
+        "# A comment\nsigterm = \"drain\"\ndrain_windw = \"25s\"\ngrace_period = 30\n\n[flows]\ntcp = \"ten\"\n",
+    );
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn unknown_key() {
+    let folder = scenario("sigterm = \"exit\"\n[pod]\nreadines_period = \"1s\"\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn a_key_below_the_wrong_table() {
+    let folder =
+        scenario("sigterm = \"exit\"\n[flows]\ntcp = 3\nrepeats = 3\nproxy_mode = \"ipvs\"\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn wrong_type() {
+    let folder = scenario("sigterm = \"exit\"\nrepeats = \"5\"\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn wrong_unit() {
+    let folder = scenario("sigterm = \"exit\"\ngrace_period = \"30 sceonds\"\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn drain_window_without_drain() {
+    let folder = scenario("sigterm = \"exit\"\ndrain_window = \"25s\"\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn drain_window_not_below_the_grace_period() {
+    let folder = scenario("sigterm = \"drain\"\ndrain_window = \"20s\"\ngrace_period = \"20s\"\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn huge_numbers() {
+    let folder = scenario(
+        "sigterm = \"exit\"\nrepeats = 4294967296\nsettle = \"1000000000 years\"\n\
+         flows.tcp = 99999999999999999999999999999999999999999\n",
+    );
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn broken_syntax() {
+    let folder = scenario("sigterm = drain\nsettle = \"10s\nrepeats = 5\nrepeats = 6\n[flows\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn not_utf8() {
+    let folder = scenario(b"sigterm = \"exit\"\ndescription = \"caf\xe9\"\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn a_folder() {
+    insta::assert_snapshot!(Folder::new().errors("scenarios"));
+}
+
+#[test]
+fn a_missing_file() {
+    insta::assert_snapshot!(Folder::new().errors("scenarios/none.toml"));
+}
+
+#[test]
+fn ten_megabytes() {
+    let folder = scenario("sigterm = \"exit\"\n".repeat(10_000_000 / 17));
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
+}
+
+#[test]
+fn an_empty_file() {
+    insta::assert_snapshot!(scenario("").errors("scenarios/a.toml"));
+}
+
+#[test]
+fn a_missing_scenario() {
+    let folder = Folder::new().with("scenarios/drain-delete.toml", "sigterm = \"drain\"").with(
+        "matrices/m.toml",
+        "scenarios = [\n  \"drain-delete\",\n  \"drain-delet\",\n  \"../scenarios/drain-delte.toml\",\n]\n",
+    );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn two_arms_of_one_name() {
+    let folder = scenario("sigterm = \"exit\"")
+        .with("matrices/A.toml", "sigterm = \"exit\"")
+        .with("matrices/m.toml", "scenarios = [\"a\", \"A.toml\", \"a\"]\n");
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn two_values_of_one_name() {
+    let folder = scenario("sigterm = \"exit\"").with(
+        "matrices/m.toml",
+        "scenarios = [\"a\"]\n[axes]\n\"cluster.sysctls.net.ipv4.tcp_rmem\" = [\"1 2\", \"1-2\"]\n",
+    );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn empty_axes() {
+    let folder = scenario("sigterm = \"exit\"")
+        .with("matrices/m.toml", "scenarios = [\"a\"]\n[axes]\n")
+        .with("matrices/n.toml", "scenarios = [\"a\"]\n[axes]\ntrigger = []\n");
+    insta::assert_snapshot!(folder.errors("matrices/m.toml") + &folder.errors("matrices/n.toml"));
+}
+
+#[test]
+fn wrong_axes() {
+    let folder = scenario("sigterm = \"exit\"").with(
+        "matrices/m.toml",
+        "scenarios = [\"a\"]\nsigterm = \"exit\"\n[axes]\nproxy_mode = [\"ipvs\"]\nflows = [1]\n\
+         repeats = 3\nsettle = [\"1s\", \"1000ms\", 2]\ntriger = [\"evict\"]\n",
+    );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn an_axis_that_contradicts_its_scenario() {
+    let folder = scenario("sigterm = \"exit\"").with("scenarios/b.toml", "sigterm = \"drain\"").with(
+        "matrices/m.toml",
+        "scenarios = [\"a\", \"b\"]\n[axes]\nreadiness = [\"fail\", \"pass\"]\ngrace_period = [\"30s\", \"3s\"]\n",
+    );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+/// Errors of the matrix come first, then those of its scenarios, each in its file's order.
+#[test]
+fn errors_in_several_files() {
+    let folder = scenario("sigterm = \"exti\"\nrepeats = 0\n")
+        .with("matrices/m.toml", "scenarios = [\"a\"]\n[cluster]\nproxy_mode = \"iptable\"\n");
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn an_axis_may_give_what_the_scenario_lacks() {
+    let folder = scenario("repeats = 1")
+        .with("matrices/m.toml", "scenarios = [\"a\"]\naxes.sigterm = [\"exit\", \"drain\"]\n");
+    assert_eq!(
+        folder.run(&["check", "matrices/m.toml"]).1,
+        "ok  matrices/m.toml: matrix of 2 arms, 2 trials\n"
+    );
+    assert!(folder.errors("scenarios/a.toml").contains("`sigterm` is missing"));
+}
+
+#[test]
+fn too_many_arms() {
+    let values: Vec<String> = (1..=100).map(|n| n.to_string()).collect();
+    let values = values.join(", ");
+    let folder = scenario("sigterm = \"exit\"").with(
+        "matrices/m.toml",
+        format!(
+            "scenarios = [\"a\"]\n[axes]\n\"flows.tcp\" = [{values}]\n\"flows.udp\" = [{values}]\n"
+        ),
+    );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn wrong_flags() {
+    let args = [
+        "plan",
+        "matrices/readiness.toml",
+        "--set",
+        "repeats=x",
+        "--set",
+        "readiness=pass",
+        "--set",
+        "cluster.provder=kind",
+        "--set",
+        "settle",
+        "--set",
+        "grace_period=4s",
+    ];
+    let (code, out, err) = run(&root(), &args);
+    assert_eq!((code, out.as_str()), (2, ""));
+    insta::assert_snapshot!(err);
+}
+
+#[test]
+fn an_unknown_arm() {
+    let args = ["plan", "matrices/paper.toml", "--only", "drain-delet", "--only", "exit-delete"];
+    let (code, out, err) = run(&root(), &args);
+    assert_eq!((code, out.as_str()), (2, ""));
+    insta::assert_snapshot!(err);
+}
+
+#[test]
+fn a_file_whose_name_is_no_folders() {
+    let folder = Folder::new().with("scenarios/my drain.toml", "sigterm = \"drain\"");
+    insta::assert_snapshot!(folder.errors("scenarios/my drain.toml"));
+}

@@ -1,0 +1,168 @@
+//! Trials on real local clusters: each SIGTERM behaviour's and each trigger's fates, with windows
+//! short enough for CI.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use drainwatch::observation::{Event, Observation, Protocol};
+use drainwatch::record::{Trial, load_run_dir};
+use drainwatch::verdict::{Fate, Outcome};
+
+/// A scenario's three lines and short windows.
+const SHORT: &str = "settle = \"1s\"\nobserve_after = \"1s\"\nrepeats = 1\n\
+                     [flows]\ntcp = 4\nudp = 4\n";
+
+/// A matrix in a folder of its own.
+pub struct Lab {
+    folder: tempfile::TempDir,
+}
+
+impl Lab {
+    /// Scenarios by name, and what stands in the matrix beside their list.
+    pub fn new(scenarios: &[(&str, &str)], matrix: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for sub in ["scenarios", "matrices"] {
+            std::fs::create_dir(folder.path().join(sub)).expect("a folder");
+        }
+        let names: Vec<_> = scenarios.iter().map(|(name, _)| format!("{name:?}")).collect();
+        for (name, text) in scenarios {
+            let path = folder.path().join(format!("scenarios/{name}.toml"));
+            std::fs::write(path, format!("{text}\n{SHORT}")).expect("a scenario");
+        }
+        let text = format!("scenarios = [{}]\n{matrix}", names.join(", "));
+        std::fs::write(folder.path().join("matrices/lab.toml"), text).expect("a matrix");
+        Self { folder }
+    }
+
+    /// The command that applies it.
+    pub fn apply(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_drainwatch"));
+        command.arg("apply").arg(self.folder.path().join("matrices/lab.toml"));
+        command.arg("--output").arg(self.output());
+        command
+    }
+
+    /// Where the run's folder is.
+    pub fn output(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    /// Applies it, and gives its trials.
+    fn run(&self) -> Vec<Trial> {
+        let output = self.apply().output().expect("drainwatch runs");
+        assert!(output.status.success(), "{}", words(&output));
+        trials(&self.output())
+    }
+}
+
+/// What a command said, for a failed test.
+pub fn words(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// The trials of a run's folder.
+pub fn trials(folder: &Path) -> Vec<Trial> {
+    load_run_dir(folder).expect("a run's folder").trials
+}
+
+fn fates(trial: &Trial, protocol: Protocol) -> Vec<Fate> {
+    trial.flows.iter().filter(|flow| flow.protocol == protocol).map(|flow| flow.fate).collect()
+}
+
+fn saw(trial: &Trial, what: impl Fn(&Event) -> bool) -> bool {
+    trial.observations.iter().any(|Observation { event, .. }| what(event))
+}
+
+/// What holds for every trial that was measured.
+fn measured(trial: &Trial) {
+    assert_eq!(trial.outcome, Outcome::Measured, "{}: {:?}", trial.id, trial.reason);
+    assert_eq!(trial.flows.len(), 8, "{}", trial.id);
+    assert!(saw(trial, |event| matches!(event, Event::Sigterm { .. })), "{}", trial.id);
+    assert!(
+        saw(trial, |event| matches!(event, Event::ObservationEnded { complete: true })),
+        "{}",
+        trial.id
+    );
+    assert!(trial.clocks.iter().all(|clock| clock.same_clock), "{}: {:?}", trial.id, trial.clocks);
+    let target = trial.target.as_ref().expect("a target");
+    assert_ne!(target.node, target.entry_node, "flows enter by the other node");
+    for flow in &trial.flows {
+        assert_eq!(flow.spans[0].by.uid, target.uid, "{} {}", trial.id, flow.id);
+        assert!(flow.spans[0].from_ms < 0.0, "{} {}", trial.id, flow.id);
+    }
+}
+
+/// Three behaviours on deletion: TCP's fate follows what the app does on SIGTERM.
+pub fn each_sigterm_behaviour_has_its_fates(proxy_mode: &str) {
+    let lab = Lab::new(
+        &[
+            ("exit", "sigterm = \"exit\""),
+            ("drain", "sigterm = \"drain\"\ngrace_period = \"8s\"\ndrain_window = \"5s\""),
+            ("ignore", "sigterm = \"ignore\"\ngrace_period = \"3s\""),
+        ],
+        &format!("[cluster]\nprovider = \"local\"\nproxy_mode = \"{proxy_mode}\"\n"),
+    );
+    let trials = lab.run();
+    let [exit, drain, ignore] = &trials[..] else { panic!("{} trials", trials.len()) };
+    trials.iter().for_each(measured);
+
+    assert_eq!(fates(exit, Protocol::Tcp), [Fate::Reset; 4]);
+    assert!(saw(exit, |event| matches!(event, Event::ResetForced { .. })));
+    assert_eq!(exit.findings.container_exit_code, Some(0));
+    assert_eq!(fates(exit, Protocol::Udp), [Fate::Rehomed; 4]);
+
+    assert_eq!(fates(drain, Protocol::Tcp), [Fate::Drained; 4]);
+    assert_eq!(drain.findings.container_exit_code, Some(0));
+    assert_eq!(fates(drain, Protocol::Udp), [Fate::Rehomed; 4]);
+    let last_tcp = drain.findings.last_tcp_end_ms.expect("an end");
+    assert!((5000.0..8000.0).contains(&last_tcp), "drained at the window's end: {last_tcp}");
+    let (ready, serving) =
+        (drain.findings.endpoint_not_ready_ms, drain.findings.endpoint_not_serving_ms);
+    assert!(ready.expect("seen") < serving.expect("seen"), "{ready:?} {serving:?}");
+
+    let cut = |fate: &Fate| matches!(fate, Fate::Closed | Fate::Reset);
+    assert!(fates(ignore, Protocol::Tcp).iter().all(cut), "{:?}", ignore.flows);
+    assert_eq!(ignore.findings.container_exit_code, Some(137));
+    assert_eq!(fates(ignore, Protocol::Udp), [Fate::Rehomed; 4]);
+
+    for file in ["run.json", "flows.csv", "trials.csv", "summary.csv", "summary.md"] {
+        assert!(lab.output().join(file).is_file(), "{file}");
+    }
+    let modes = std::fs::read_to_string(lab.output().join("environment/exit.json"));
+    assert!(modes.expect("an environment").contains(&format!("\"{proxy_mode}\"")));
+}
+
+/// Eviction drains like deletion; scaled to zero, nothing takes UDP over.
+pub fn each_trigger_has_its_fates() {
+    let drain = "sigterm = \"drain\"\ngrace_period = \"8s\"\ndrain_window = \"5s\"";
+    let lab = Lab::new(
+        &[
+            ("evict", &format!("{drain}\ntrigger = \"evict\"")),
+            ("scale", &format!("{drain}\ntrigger = \"scale-to-zero\"")),
+        ],
+        "[cluster]\nprovider = \"local\"\n",
+    );
+    let trials = lab.run();
+    let [evict, scale] = &trials[..] else { panic!("{} trials", trials.len()) };
+    trials.iter().for_each(measured);
+    assert_eq!(fates(evict, Protocol::Tcp), [Fate::Drained; 4]);
+    assert_eq!(fates(evict, Protocol::Udp), [Fate::Rehomed; 4]);
+    assert_eq!(fates(scale, Protocol::Tcp), [Fate::Drained; 4]);
+    let nobody = |fate: &Fate| matches!(fate, Fate::Refused | Fate::Silent);
+    assert!(fates(scale, Protocol::Udp).iter().all(nobody), "{:?}", scale.flows);
+    assert_eq!(scale.findings.first_rehomed_ms, None);
+    assert_eq!(scale.findings.replacement_ready_ms, None);
+}
+
+/// A flow's life that the app keeps ready through its drain: UDP stays until the app is gone.
+pub fn readiness_that_passes_keeps_udp_on_the_draining_pod() {
+    let text = "sigterm = \"drain\"\ngrace_period = \"9s\"\ndrain_window = \"6s\"\n\
+                readiness = \"pass\"";
+    let trials = Lab::new(&[("pass", text)], "[cluster]\nprovider = \"local\"\n").run();
+    let [pass] = &trials[..] else { panic!("{} trials", trials.len()) };
+    measured(pass);
+    assert_eq!(fates(pass, Protocol::Udp), [Fate::Rehomed; 4]);
+    let moved = pass.findings.first_rehomed_ms.expect("moved");
+    assert!(moved >= 6000.0, "it moved at {moved} ms, within the drain window");
+}
