@@ -23,11 +23,11 @@ pub fn run(args: &ApplyArgs) -> ExitCode {
 
 fn apply(args: &ApplyArgs) -> Exit {
     let selection = &args.selection;
-    let plan = match plan::load(&selection.file, &selection.set, &selection.only) {
+    let mut plan = match plan::load(&selection.file, &selection.set, &selection.only) {
         Ok(plan) => plan,
         Err(errors) => return fail(Exit::Usage, &errors),
     };
-    let provider = match provider(&plan, args.quiet) {
+    let provider = match provider(&mut plan, args.quiet) {
         Ok(provider) => provider,
         Err(text) => return fail(Exit::Usage, &text),
     };
@@ -103,11 +103,17 @@ fn finish(folder: &Path, record: &crate::record::Run, ended: Ended) -> Exit {
     exit
 }
 
-/// The provider of the plan's arms: one for all of them.
-fn provider(plan: &Plan, quiet: bool) -> Result<Box<dyn Provider>, String> {
-    for arm in &plan.arms {
+/// The provider of the plan's arms: one for all of them. The plan then names it, not `auto`.
+fn provider(plan: &mut Plan, quiet: bool) -> Result<Box<dyn Provider>, String> {
+    let mut auto = false;
+    for arm in &mut plan.arms {
         let kind = match arm.cluster.provider {
-            ProviderKind::Auto | ProviderKind::Local => continue,
+            ProviderKind::Local => continue,
+            ProviderKind::Auto => {
+                auto = true;
+                arm.cluster.provider = ProviderKind::Local;
+                continue;
+            }
             ProviderKind::Kind => "kind",
             ProviderKind::Context => "context",
         };
@@ -117,7 +123,7 @@ fn provider(plan: &Plan, quiet: bool) -> Result<Box<dyn Provider>, String> {
             arm.name
         ));
     }
-    if !quiet && plan.arms.iter().any(|arm| arm.cluster.provider == ProviderKind::Auto) {
+    if auto && !quiet {
         eprintln!("provider auto: local (kind is not supported yet)");
     }
     Ok(Box::new(LocalProvider::default()))

@@ -76,7 +76,8 @@ impl View for Bars {
                 (self.arms, self.expected) = (*arms, *expected);
                 self.run.set_length(*trials as u64);
                 self.run.set_message(self.left());
-                self.say(&format!("{matrix}: {arms} arms, into {}", output.display()));
+                let arms = words::count(*arms, "arm");
+                self.say(&format!("{matrix}: {arms}, into {}", output.display()));
             }
             RunEvent::ArmStarted { arm, number, .. } => {
                 self.arm = format!("arm {number} of {}: {arm}", self.arms);

@@ -43,9 +43,8 @@ impl View for Lines {
                 self.arms = *arms;
                 let expected = words::span(*expected);
                 let output = output.display();
-                self.line(&format!(
-                    "{matrix}: {arms} arms, {trials} trials, about {expected}, into {output}"
-                ));
+                let (arms, trials) = (words::count(*arms, "arm"), words::count(*trials, "trial"));
+                self.line(&format!("{matrix}: {arms}, {trials}, about {expected}, into {output}"));
             }
             RunEvent::ArmStarted { arm, number, trials } => {
                 let of = self.arms;
@@ -68,7 +67,7 @@ impl View for Lines {
             RunEvent::TrialEnded(trial) => {
                 self.line(&format!("{}: {}", trial.id, words::trial(trial)));
                 if self.every {
-                    for warning in trial.warnings.iter().chain(&trial.runner_warnings) {
+                    for warning in trial.all_warnings() {
                         self.line(&format!("{}: warning: {warning}", trial.id));
                     }
                 }

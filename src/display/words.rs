@@ -17,6 +17,11 @@ pub fn span(duration: Duration) -> String {
     }
 }
 
+/// `1 trial`, `25 trials`.
+pub fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// One trial in a line: `measured: tcp 10 reset (last 29 ms), udp 10 rehomed (last 2.4 s)`.
 pub fn trial(trial: &Trial) -> String {
     match trial.outcome {
@@ -25,9 +30,9 @@ pub fn trial(trial: &Trial) -> String {
             for (protocol, name) in [(Protocol::Tcp, "tcp"), (Protocol::Udp, "udp")] {
                 parts.extend(fates(trial, protocol).map(|fates| format!("{name} {fates}")));
             }
-            if !trial.warnings.is_empty() || !trial.runner_warnings.is_empty() {
-                let count = trial.warnings.len() + trial.runner_warnings.len();
-                parts.push(format!("{count} warning{}", if count == 1 { "" } else { "s" }));
+            let warnings = trial.all_warnings().count();
+            if warnings > 0 {
+                parts.push(count(warnings, "warning"));
             }
             parts.join(", ")
         }

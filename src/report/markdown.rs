@@ -112,7 +112,7 @@ fn place(arm: &Arm, run: Option<&Run>) -> Row {
         let side = if target.node == target.entry_node { "the pod's node" } else { "another node" };
         format!("{} ({side})", target.entry_node)
     }));
-    let digests = unique(all().map(|t| t.environment.digest.chars().take(19).collect()));
+    let digests = unique(all().map(|t| t.environment.digest.chars().take(12).collect()));
     vec![
         arm.name.to_owned(),
         arm.measured.len().to_string(),

@@ -13,6 +13,9 @@ use crate::config::{Scenario, Sigterm};
 use crate::observation::{Event, Source};
 use crate::observation::{Protocol, Target};
 
+/// The exit code of a container that was sent SIGKILL.
+const KILLED: i32 = 137;
+
 /// Below the drain window by less than this, a drain has lasted as long as it was to.
 const DRAIN_SLACK_MS: f64 = 100.0;
 
@@ -106,13 +109,18 @@ fn of_the_target(
     }
     let expected = match config.sigterm {
         Sigterm::Exit | Sigterm::Drain => 0,
-        Sigterm::Ignore => 137,
+        Sigterm::Ignore => KILLED,
     };
     match world.container_exit {
         None => warnings.push("the container's exit was not seen".to_owned()),
         Some((_, code)) if code != expected => warnings
             .push(format!("the container exited with code {code}, where {expected} was expected")),
         Some(_) => {}
+    }
+    // A process that is killed says nothing more; one that exits does, unless its log was cut.
+    let killed = world.container_exit.is_some_and(|(_, code)| code == KILLED);
+    if world.exiting.is_empty() && !killed && world.logs_lost.is_empty() {
+        warnings.push("the app's log ends before the app said that it exits".to_owned());
     }
     if world.endpoint.removed.is_none() {
         warnings.push("the endpoint's removal was not seen".to_owned());

@@ -56,34 +56,27 @@ impl Log {
     }
 
     async fn run(self, api: Api<Pod>, sink: Sink, publish: watch::Sender<LogView>) {
-        let ended = match self.read(&api, &sink, &publish).await {
-            Ok(true) => None,
-            Ok(false) => Some("the log ended before the process said that it exits".to_owned()),
-            Err(reason) => Some(reason),
-        };
-        if let Some(reason) = ended {
+        if let Err(reason) = self.read(&api, &sink, &publish).await {
             let lost = Event::LogLost { uid: self.uid.clone(), reason };
             let _ = sink.send(Observation::at_most(Stamp::now(), Source::ProbeLog, lost));
         }
         publish.send_modify(|view| view.ended = true);
     }
 
-    /// Reads to the end; whether the last line was the process's exit.
+    /// Reads to the end.
     async fn read(
         &self,
         api: &Api<Pod>,
         sink: &Sink,
         publish: &watch::Sender<LogView>,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
         let container = Some(self.container.clone());
         let params = LogParams { container, follow: true, ..LogParams::default() };
         let stream = api.log_stream(&self.pod, &params).await.map_err(|e| e.to_string())?;
         let mut lines = stream.lines();
-        let mut exiting = false;
         while let Some(line) = lines.try_next().await.map_err(|e| e.to_string())? {
             let line =
                 LogLine::parse(&line).map_err(|e| format!("not the probe's: {line}: {e}"))?;
-            exiting = matches!(line.event, LogEvent::Exiting { .. });
             if let LogEvent::Started { version } = &line.event {
                 let started = Arc::new(Started {
                     uid: self.uid.clone(),
@@ -97,7 +90,7 @@ impl Log {
                 let _ = sink.send(observation);
             }
         }
-        Ok(exiting)
+        Ok(())
     }
 }
 
