@@ -60,11 +60,10 @@ pub(super) async fn start(
         client: client(&kubeconfig).await?,
         nodes: nodes
             .into_iter()
-            .enumerate()
-            .map(|(index, node)| crate::cluster::Node {
+            .map(|node| crate::cluster::Node {
                 name: node.name,
                 address: node.address,
-                takes_pods: index > 0 || spec.nodes == 1,
+                takes_pods: node.takes_pods,
                 pid: Some(node.pid),
             })
             .collect(),
@@ -118,6 +117,7 @@ impl LocalCluster {
 impl Supervisor {
     fn spawn(executable: &Path, name: &str) -> Result<Self, ClusterError> {
         let mut child = Command::new(executable)
+            .arg0("drainwatch")
             .args(["internal", "supervise", name])
             .env("PATH", tools())
             .stdin(Stdio::piped())
