@@ -1,10 +1,7 @@
 //! What a local cluster needs of this machine, looked at before anything is started.
 
-use std::path::PathBuf;
-
-use super::components::Components;
+use super::components::{self, Components};
 use super::layout::MOST_NODES;
-use super::paths;
 use crate::cluster::ClusterError;
 use crate::config::{ClusterSpec, ProxyMode};
 
@@ -33,16 +30,6 @@ pub(super) fn check(spec: &ClusterSpec) -> Result<Components, ClusterError> {
             "only names that start with \"net.\" can be set for a node alone",
         );
     }
-    let mut tools = vec!["ip", "iptables", "iptables-save", "iptables-restore", "mount", "umount"];
-    if spec.proxy_mode == ProxyMode::Nftables {
-        tools.push("nft");
-    }
-    if let Some(tool) = tools.iter().find(|tool| find(tool).is_none()) {
-        return missing(
-            &format!("the program {tool} was not found in {}", paths::SYSTEM),
-            "install iproute2, iptables, nftables and mount (util-linux)",
-        );
-    }
     if spec.proxy_mode == ProxyMode::Ipvs && !ipvs() {
         return missing(
             "this kernel has no IPVS (no module ip_vs)",
@@ -53,7 +40,7 @@ pub(super) fn check(spec: &ClusterSpec) -> Result<Components, ClusterError> {
         return missing(&format!("cgroups: {error}"), "mount cgroup version 2 at /sys/fs/cgroup");
     }
     room(spec)?;
-    located(&spec.kubernetes)
+    components::locate(&spec.kubernetes)
 }
 
 fn room(spec: &ClusterSpec) -> Result<(), ClusterError> {
@@ -100,25 +87,6 @@ fn ipvs() -> bool {
             .is_ok_and(|status| status.success())
 }
 
-/// A system program, where nodes look for it.
-pub(super) fn find(tool: &str) -> Option<PathBuf> {
-    paths::SYSTEM.split(':').map(|dir| PathBuf::from(dir).join(tool)).find(|path| path.is_file())
-}
-
 fn missing<T>(what: &str, remedy: &str) -> Result<T, ClusterError> {
     Err(ClusterError::Missing { what: what.into(), remedy: remedy.into() })
-}
-
-fn located(_kubernetes: &str) -> Result<Components, ClusterError> {
-    let Some(folder) = std::env::var_os("DRAINWATCH_COMPONENTS").map(PathBuf::from) else {
-        return missing("no components", "run drainwatch setup");
-    };
-    Ok(Components {
-        kubernetes: folder.clone(),
-        etcd: folder.clone(),
-        containerd: folder.clone(),
-        cni: folder,
-        runc: "/usr/sbin/runc".into(),
-        versions: Default::default(),
-    })
 }

@@ -1,16 +1,16 @@
-//! What the local provider knows of the environment: versions of components and tools, kube-proxy's
-//! mode as it tells it, each node's sysctls. What can't be read is `unknown`, with a warning.
+//! What the local provider knows of the environment: versions of components and tools as they were
+//! located, kube-proxy's mode as it tells it, each node's sysctls. What can't be read is `unknown`, with a warning.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::process::Command;
 use std::time::Duration;
 
+use super::cgroup;
 use super::cluster::LocalCluster;
 use super::network;
-use super::{cgroup, check};
+use crate::cluster::environment::UNKNOWN;
 use crate::cluster::{Node, ProviderFacts};
 
 /// What decides about flows in a node's net namespace.
@@ -44,7 +44,11 @@ pub(super) async fn read(cluster: &LocalCluster) -> ProviderFacts {
         ..ProviderFacts::default()
     });
     for (name, version) in &cluster.versions {
-        facts.fixed.insert(format!("component/{name}"), version.clone());
+        let key = format!("version/{name}");
+        if version == UNKNOWN {
+            facts.warnings.push(format!("{key}: the program does not tell it"));
+        }
+        facts.fixed.insert(key, version.clone());
     }
     for (key, value) in [
         ("cni", "ptp + host-local"),
@@ -64,10 +68,6 @@ pub(super) async fn read(cluster: &LocalCluster) -> ProviderFacts {
 fn of_host_and_nodes(nodes: &[Node]) -> ProviderFacts {
     let mut notes = Notes(ProviderFacts::default());
     notes.put("cgroup version", cgroup::version().map(Into::into));
-    for (tool, argument) in [("runc", "--version"), ("iptables", "--version"), ("nft", "--version")]
-    {
-        notes.put(&format!("tool/{tool}"), tool_version(tool, argument));
-    }
     for name in RUNNER_SYSCTLS {
         notes.put(&format!("runner/{name}"), sysctl(name));
     }
@@ -105,7 +105,7 @@ impl Notes {
     fn put(&mut self, key: &str, value: io::Result<String>) {
         let value = value.unwrap_or_else(|error| {
             self.0.warnings.push(format!("{key} could not be read: {error}"));
-            "unknown".into()
+            UNKNOWN.into()
         });
         self.0.fixed.insert(key.into(), value);
     }
@@ -158,13 +158,4 @@ fn proxy_mode() -> io::Result<String> {
         Some((head, body)) if head.contains(" 200 ") => Ok(body.trim().to_owned()),
         _ => Err(io::Error::other(format!("kube-proxy answered {:?}", answer.lines().next()))),
     }
-}
-
-/// The first line that a tool says of itself.
-fn tool_version(tool: &str, argument: &str) -> io::Result<String> {
-    let program = check::find(tool).ok_or(io::ErrorKind::NotFound)?;
-    let output = Command::new(program).arg(argument).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().next().ok_or(io::ErrorKind::UnexpectedEof)?;
-    Ok(line.trim().to_owned())
 }

@@ -209,6 +209,7 @@ fn kube_proxy(layout: &Layout, node: &NodeLayout) -> serde_json::Value {
     })
 }
 
+/// Without AppArmor: a profile that containerd loads stays in the host's kernel.
 fn containerd() -> String {
     format!(
         r#"version = 3
@@ -228,6 +229,7 @@ sandbox = "{PAUSE_IMAGE}"
 
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true
+disable_apparmor = true
 
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{cni}"]

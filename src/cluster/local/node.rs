@@ -5,7 +5,6 @@
 //! It ends when the supervisor does; the kernel then ends everything else in the node. One thread
 //! does all of it, so that nobody else waits for the same children.
 
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead};
 use std::os::fd::AsFd;
@@ -206,14 +205,12 @@ fn log(daemon: &str) -> std::path::PathBuf {
 /// Starts a daemon. Its handle is let go of: [`Init::reap`] waits for all children.
 fn start(daemon: &Daemon) -> io::Result<Pid> {
     let out = OpenOptions::new().create(true).append(true).open(log(&daemon.name))?;
-    let environment = BTreeMap::from([
-        ("PATH", format!("{}:{}", paths::CONTAINERD, paths::SYSTEM)),
-        ("HOME", "/root".to_owned()),
-    ]);
+    let tools = std::env::var("PATH").unwrap_or_else(|_| paths::SYSTEM.into());
     let child = Command::new(&daemon.program)
         .args(&daemon.args)
         .env_clear()
-        .envs(environment)
+        .env("PATH", format!("{}:{tools}", paths::CONTAINERD))
+        .env("HOME", "/root")
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)
         .stderr(out)

@@ -19,36 +19,43 @@ const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// itself so).
 pub(super) async fn wait(client: &Client, nodes: &[Node]) -> Result<(), ClusterError> {
     let deadline = Instant::now() + BOUND;
-    let kube_nodes: Api<KubeNode> = Api::all(client.clone());
-    let labels = Patch::Merge(json!({"metadata": {"labels": {CONTROL_PLANE: ""}}}));
-    kube_nodes.patch(&nodes[0].name, &PatchParams::default(), &labels).await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
-    let configs: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     loop {
-        let listed = kube_nodes.list(&ListParams::default()).await?.items;
-        let mut missing: Vec<String> = nodes
-            .iter()
-            .filter(|node| !listed.iter().any(|n| is_ready(n, &node.name)))
-            .map(|node| format!("{} is not Ready", node.name))
-            .collect();
-        if missing.is_empty() && accounts.get_opt("default").await?.is_none() {
-            missing.push("there is no default service account".into());
-        }
-        if missing.is_empty() && configs.get_opt("kube-root-ca.crt").await?.is_none() {
-            missing.push("there is no kube-root-ca.crt".into());
-        }
-        if missing.is_empty() {
-            return Ok(());
-        }
+        // A call that fails is as good as an answer that says no, until the time is over.
+        let missing = match missing(client, nodes).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(missing)) => missing,
+            Err(error) => error.to_string(),
+        };
         if Instant::now() > deadline {
             return Err(ClusterError::Component {
                 component: "cluster".into(),
-                reason: format!("{} after {} s", missing.join(", "), BOUND.as_secs()),
+                reason: format!("{missing} after {} s", BOUND.as_secs()),
                 logs: None,
             });
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
+}
+
+/// Something that is still missing.
+async fn missing(client: &Client, nodes: &[Node]) -> kube::Result<Option<String>> {
+    let kube_nodes: Api<KubeNode> = Api::all(client.clone());
+    let listed = kube_nodes.list(&ListParams::default()).await?.items;
+    let unready = nodes.iter().find(|node| !listed.iter().any(|n| is_ready(n, &node.name)));
+    if let Some(node) = unready {
+        return Ok(Some(format!("{} is not Ready", node.name)));
+    }
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    if accounts.get_opt("default").await?.is_none() {
+        return Ok(Some("there is no default service account".into()));
+    }
+    let configs: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    if configs.get_opt("kube-root-ca.crt").await?.is_none() {
+        return Ok(Some("there is no kube-root-ca.crt".into()));
+    }
+    let labels = Patch::Merge(json!({"metadata": {"labels": {CONTROL_PLANE: ""}}}));
+    kube_nodes.patch(&nodes[0].name, &PatchParams::default(), &labels).await?;
+    Ok(None)
 }
 
 fn is_ready(node: &KubeNode, name: &str) -> bool {

@@ -3,6 +3,7 @@
 //! The pipe to the supervisor's standard input is what keeps the cluster: letting go of it, by
 //! being dropped or by dying, is what ends it.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -13,9 +14,9 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
 use super::cluster::LocalCluster;
-use super::components::Components;
-use super::ready;
+use super::components::{self, Components};
 use super::wire::{self, Order, Report};
+use super::{paths, ready};
 use crate::cluster::ClusterError;
 use crate::config::ClusterSpec;
 
@@ -59,11 +60,10 @@ pub(super) async fn start(
         client: client(&kubeconfig).await?,
         nodes: nodes
             .into_iter()
-            .enumerate()
-            .map(|(index, node)| crate::cluster::Node {
+            .map(|node| crate::cluster::Node {
                 name: node.name,
                 address: node.address,
-                takes_pods: index > 0 || spec.nodes == 1,
+                takes_pods: node.takes_pods,
                 pid: Some(node.pid),
             })
             .collect(),
@@ -117,7 +117,9 @@ impl LocalCluster {
 impl Supervisor {
     fn spawn(executable: &Path, name: &str) -> Result<Self, ClusterError> {
         let mut child = Command::new(executable)
+            .arg0("drainwatch")
             .args(["internal", "supervise", name])
+            .env("PATH", tools())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -178,6 +180,15 @@ impl Supervisor {
             Err(_) => Err(failed("it did not end")),
         }
     }
+}
+
+/// Where the cluster's processes look for the host's tools: where those were found.
+fn tools() -> OsString {
+    let set = std::env::var_os(components::SEARCH_VARIABLE).or_else(|| std::env::var_os("PATH"));
+    let mut path = set.unwrap_or_default();
+    path.push(":");
+    path.push(paths::SYSTEM);
+    path
 }
 
 /// Reads the supervisor's reports for as long as it lives, whoever asks for them or not.

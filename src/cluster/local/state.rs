@@ -55,16 +55,15 @@ impl State {
 
     /// Removes the folder, and the folder of all clusters with the last. Gives what is left.
     pub(super) fn remove(self) -> Vec<String> {
-        remove_folder(&self.path)
-    }
-}
-
-fn remove_folder(path: &Path) -> Vec<String> {
-    let gone = fs::remove_dir_all(path);
-    let _ = fs::remove_dir(ROOT); // stays where another cluster is up
-    match gone {
-        Err(error) if path.exists() => vec![format!("{}: {error}", path.display())],
-        _ => Vec::new(),
+        let gone = fs::remove_dir_all(&self.path);
+        // Under the lock: nobody is about to make a folder below one that goes away.
+        if let Ok(_root) = lock_root() {
+            let _ = fs::remove_dir(ROOT); // stays where another cluster is up
+        }
+        match gone {
+            Err(error) if self.path.exists() => vec![format!("{}: {error}", self.path.display())],
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -203,6 +203,7 @@ impl<'a> Supervisor<'a> {
         let nodes = layout.nodes.iter().zip(&pids).map(|(node, pid)| UpNode {
             name: node.name.clone(),
             address: node.address,
+            takes_pods: node.takes_pods,
             pid: *pid,
         });
         let report = Report::Up {

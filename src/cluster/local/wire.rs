@@ -47,6 +47,7 @@ pub(super) enum Report {
 pub(super) struct UpNode {
     pub name: String,
     pub address: Ipv4Addr,
+    pub takes_pods: bool,
     pub pid: i32,
 }
 
