@@ -6,6 +6,7 @@
 
 mod cluster;
 mod host;
+mod trials;
 
 use std::process::{Command, ExitCode};
 
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let tests = cluster::tests().into_iter();
+    let tests = cluster::tests().into_iter().chain(trials::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();
