@@ -10,8 +10,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use drainwatch::flow::{self, FlowSpec, Flows};
-use drainwatch::observation::Protocol;
-use drainwatch::observation::{Event, Seen};
+use drainwatch::observation::{Event, Protocol, Seen};
 use drainwatch::workload::image::PROBE;
 use drainwatch_probe::log::{LogEvent, LogLine, Readiness};
 use nix::sys::signal::{Signal, kill};
@@ -197,6 +196,22 @@ async fn exit_resets_tcp_and_udp_is_refused_by_the_host() {
         let Event::Span { by, answers, .. } = &story[2].event else { unreachable!() };
         assert_eq!((by.pod.as_str(), by.uid.as_str()), ("exits", "uid-of-exits"));
         assert!(*answers >= 1);
+    }
+}
+
+/// With many flows, SIGTERM is noticed in the midst of others' heartbeats.
+#[tokio::test]
+async fn an_exit_under_load_resets_all_of_many_flows() {
+    let probe = Probe::start("exits", &["--sigterm=exit"]);
+    let (flows, seen) = start(specs(Protocol::Tcp, 200, probe.tcp));
+    flows.all_answered(PATIENCE).await.unwrap();
+    probe.signal(Signal::SIGTERM);
+    until("TCP has ended", || flows.states().iter().all(|state| state.ended)).await;
+    let (status, log) = probe.end();
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(log[1], LogEvent::ResetForced { flows: 200 });
+    for story in finish(flows, seen, 200).await {
+        assert_eq!(names(&story), ["opened", "span", "reset"]);
     }
 }
 

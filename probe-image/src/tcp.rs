@@ -185,7 +185,7 @@ impl Server {
 
     fn serve(&mut self, token: usize, ready: EpollFlags, buffer: &mut [u8]) {
         // It may have gone earlier in the same round.
-        let Some(connection) = &mut self.connections[token] else { return };
+        let Some(Some(connection)) = self.connections.get_mut(token) else { return };
         let was_stuck = connection.is_stuck();
         let result = if was_stuck && !ready.contains(EpollFlags::EPOLLERR) {
             connection.on_writable()
@@ -197,7 +197,7 @@ impl Server {
 
     /// Drops a connection that is gone, and has epoll wait for what the others wait for.
     fn after(&mut self, token: usize, was_stuck: bool, result: Result<(), Gone>) {
-        let Some(connection) = &self.connections[token] else { return };
+        let Some(Some(connection)) = self.connections.get(token) else { return };
         let is_stuck = connection.is_stuck();
         let gone = result.is_err()
             || is_stuck != was_stuck && {

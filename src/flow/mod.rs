@@ -27,9 +27,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::clock::{Stamp, monotonic_ns};
+use crate::observation::Protocol;
 use crate::observation::{Identity, Sink};
 
-use crate::observation::Protocol;
 pub use dial::dial;
 
 use self::engine::Core;
