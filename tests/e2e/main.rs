@@ -5,7 +5,9 @@
 //! environment that is a failure instead, so that no CI passes by testing nothing.
 
 mod cluster;
+mod endings;
 mod host;
+mod tools;
 
 use std::process::{Command, ExitCode};
 
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let tests = cluster::tests().into_iter();
+    let tests = cluster::tests().into_iter().chain(endings::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
 
 /// Why no local cluster can be made here.
 fn unusable() -> Option<String> {
-    let check = || local().check(&cluster::spec());
+    let check = || local().check(&tools::spec());
     let setup = |error: ClusterError| {
         if !nix::unistd::geteuid().is_root() {
             return Err(error);
