@@ -333,7 +333,9 @@ impl Run<'_> {
     /// Ends flows and watches, places and judges what was seen.
     async fn finish(mut self, halt: Option<Halt>, repeat: u32) -> Trial {
         let clocks = self.clocks();
+        let mut runner_warnings = Vec::new();
         if let Some(flows) = self.flows.take() {
+            runner_warnings.extend(kept_up(&flows.counters()));
             flows.finish().await;
         }
         drop((self.pods, self.slices, self.log, self.sink));
@@ -349,6 +351,7 @@ impl Run<'_> {
         // Without a trigger, times count from the trial's end.
         let zero = self.zero.unwrap_or_else(Stamp::now);
         let placed = timeline::place(seen, &zero, &clocks);
+        runner_warnings.extend(placed.warnings);
         let context = self.context;
         let arm = context.arm;
         let verdict =
@@ -375,7 +378,7 @@ impl Run<'_> {
             findings: verdict.findings,
             finding_bounds: verdict.finding_bounds,
             warnings: verdict.warnings,
-            runner_warnings: placed.warnings,
+            runner_warnings,
         }
     }
 
@@ -411,6 +414,18 @@ fn relate(ours: Option<&str>, sample: &ClockSample) -> ClockRelation {
         offset_ms: Some((low + high) as f64 / 2e6),
         plus_minus_ms: Some((high - low) as f64 / 2e6),
     }
+}
+
+/// What to say where this machine did not send all that was due.
+fn kept_up(counters: &flow::Counters) -> Option<String> {
+    let flow::Counters { sent, skipped, max_late_ns, .. } = *counters;
+    (skipped > 0).then(|| {
+        let late = max_late_ns as f64 / 1e6;
+        format!(
+            "this machine did not keep up: {skipped} heartbeats were not sent in their interval, \
+             {sent} were; the latest went out {late:.1} ms after its time"
+        )
+    })
 }
 
 fn one_clock(source: String) -> ClockRelation {
@@ -455,6 +470,13 @@ mod tests {
         let other = relate(Some("c"), &sample);
         assert_eq!((other.offset_ms, other.plus_minus_ms), (Some(7.5), Some(3.5)));
         assert!(!relate(None, &ClockSample { boot_id: None, ..sample }).same_clock);
+    }
+
+    #[test]
+    fn a_machine_that_does_not_keep_up_says_so() {
+        let counters = flow::Counters { sent: 90, skipped: 10, ..Default::default() };
+        assert!(kept_up(&counters).is_some_and(|text| text.contains("10 heartbeats")));
+        assert_eq!(kept_up(&flow::Counters { skipped: 0, ..counters }), None);
     }
 
     #[test]

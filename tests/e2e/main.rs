@@ -8,6 +8,7 @@ mod cluster;
 mod endings;
 mod host;
 mod tools;
+mod trials;
 
 use std::process::{Command, ExitCode};
 
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let tests = cluster::tests().into_iter().chain(endings::tests());
+    let tests = cluster::tests().into_iter().chain(endings::tests()).chain(trials::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

@@ -2,24 +2,38 @@
 //! short enough for CI.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use drainwatch::observation::{Event, Observation, Protocol};
 use drainwatch::record::{Trial, load_run_dir};
 use drainwatch::verdict::{Fate, Outcome};
 
-/// A scenario's three lines and short windows.
+/// The tests of this file.
+pub fn tests() -> Vec<(&'static str, fn())> {
+    vec![
+        ("each_sigterm_behaviour_has_its_fates_with_iptables", || behaviours("iptables")),
+        ("each_sigterm_behaviour_has_its_fates_with_nftables", || behaviours("nftables")),
+        ("each_trigger_has_its_fates", triggers),
+        ("readiness_that_passes_keeps_udp_on_the_draining_pod", readiness_that_passes),
+        ("an_interrupted_run_keeps_whole_files", interrupted),
+        ("a_killed_run_keeps_whole_files", killed),
+        ("a_trial_that_cannot_begin_is_kept_with_its_reason", cannot_begin),
+    ]
+}
+
+/// A scenario's short windows.
 const SHORT: &str = "settle = \"1s\"\nobserve_after = \"1s\"\nrepeats = 1\n\
                      [flows]\ntcp = 4\nudp = 4\n";
 
 /// A matrix in a folder of its own.
-pub struct Lab {
+struct Lab {
     folder: tempfile::TempDir,
 }
 
 impl Lab {
     /// Scenarios by name, and what stands in the matrix beside their list.
-    pub fn new(scenarios: &[(&str, &str)], matrix: &str) -> Self {
+    fn new(scenarios: &[(&str, &str)], matrix: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for sub in ["scenarios", "matrices"] {
             std::fs::create_dir(folder.path().join(sub)).expect("a folder");
@@ -35,15 +49,15 @@ impl Lab {
     }
 
     /// The command that applies it.
-    pub fn apply(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_drainwatch"));
+    fn apply(&self) -> Command {
+        let mut command = Command::new(super::DRAINWATCH);
         command.arg("apply").arg(self.folder.path().join("matrices/lab.toml"));
         command.arg("--output").arg(self.output());
         command
     }
 
     /// Where the run's folder is.
-    pub fn output(&self) -> PathBuf {
+    fn output(&self) -> PathBuf {
         self.folder.path().join("run")
     }
 
@@ -56,13 +70,13 @@ impl Lab {
 }
 
 /// What a command said, for a failed test.
-pub fn words(output: &Output) -> String {
+fn words(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
 /// The trials of a run's folder.
-pub fn trials(folder: &Path) -> Vec<Trial> {
+fn trials(folder: &Path) -> Vec<Trial> {
     load_run_dir(folder).expect("a run's folder").trials
 }
 
@@ -94,7 +108,7 @@ fn measured(trial: &Trial) {
 }
 
 /// Three behaviours on deletion: TCP's fate follows what the app does on SIGTERM.
-pub fn each_sigterm_behaviour_has_its_fates(proxy_mode: &str) {
+fn behaviours(proxy_mode: &str) {
     let lab = Lab::new(
         &[
             ("exit", "sigterm = \"exit\""),
@@ -134,7 +148,7 @@ pub fn each_sigterm_behaviour_has_its_fates(proxy_mode: &str) {
 }
 
 /// Eviction drains like deletion; scaled to zero, nothing takes UDP over.
-pub fn each_trigger_has_its_fates() {
+fn triggers() {
     let drain = "sigterm = \"drain\"\ngrace_period = \"8s\"\ndrain_window = \"5s\"";
     let lab = Lab::new(
         &[
@@ -156,7 +170,7 @@ pub fn each_trigger_has_its_fates() {
 }
 
 /// A flow's life that the app keeps ready through its drain: UDP stays until the app is gone.
-pub fn readiness_that_passes_keeps_udp_on_the_draining_pod() {
+fn readiness_that_passes() {
     let text = "sigterm = \"drain\"\ngrace_period = \"9s\"\ndrain_window = \"6s\"\n\
                 readiness = \"pass\"";
     let trials = Lab::new(&[("pass", text)], "[cluster]\nprovider = \"local\"\n").run();
@@ -165,4 +179,107 @@ pub fn readiness_that_passes_keeps_udp_on_the_draining_pod() {
     assert_eq!(fates(pass, Protocol::Udp), [Fate::Rehomed; 4]);
     let moved = pass.findings.first_rehomed_ms.expect("moved");
     assert!(moved >= 6000.0, "it moved at {moved} ms, within the drain window");
+}
+
+/// A long drain, to be interrupted while it is observed.
+fn long() -> Lab {
+    let text = "sigterm = \"drain\"\ngrace_period = \"60s\"";
+    Lab::new(&[("long", text)], "[cluster]\nprovider = \"local\"\n")
+}
+
+/// Starts an apply and waits until its first trial is being observed.
+fn observed(lab: &Lab) -> Child {
+    use std::io::{BufRead, BufReader};
+    let mut command = lab.apply();
+    let mut child =
+        command.arg("-v").stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = BufReader::new(child.stderr.take().expect("its stderr"));
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in lines.lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let line = receive.recv_timeout(left).expect("it comes to its first observation");
+        if line.ends_with("long/001: observe") {
+            // The rest of what it says is read and thrown away, so that it never blocks.
+            std::thread::spawn(move || receive.iter().for_each(drop));
+            break;
+        }
+    }
+    child
+}
+
+/// Every file below a folder that is JSON is whole, and none is a leftover.
+fn assert_whole(folder: &Path) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            assert_whole(&path);
+        } else if name.ends_with(".json") {
+            let bytes = std::fs::read(&path).expect("a file");
+            let whole = serde_json::from_slice::<serde_json::Value>(&bytes);
+            assert!(whole.is_ok(), "{}: {whole:?}", path.display());
+        } else {
+            assert!(!name.ends_with(".tmp"), "{}", path.display());
+        }
+    }
+}
+
+/// Ctrl-C in the middle of a trial: the trial is kept as aborted, the tables are written, exit 130.
+fn interrupted() {
+    use nix::sys::signal::{Signal, kill};
+    let lab = long();
+    let mut child = observed(&lab);
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    kill(pid, Signal::SIGINT).expect("it is there");
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(130));
+    assert_whole(&lab.output());
+    let trials = trials(&lab.output());
+    let [trial] = &trials[..] else { panic!("{} trials", trials.len()) };
+    assert_eq!(trial.outcome, Outcome::Aborted);
+    assert!(trial.reason.as_ref().is_some_and(|reason| reason.contains("SIGINT")));
+    assert_eq!(trial.flows.len(), 8, "what was seen is kept");
+    assert!(lab.output().join("summary.md").is_file());
+    let run = std::fs::read_to_string(lab.output().join("run.json")).expect("run.json");
+    assert!(run.contains("\"interrupted\": \"SIGINT\""), "{run}");
+}
+
+/// `kill -9` in the middle of a trial: what is on disk is whole.
+fn killed() {
+    let lab = long();
+    let mut child = observed(&lab);
+    child.kill().expect("it is there");
+    child.wait().expect("it ends");
+    assert_whole(&lab.output());
+    assert!(lab.output().join("environment/long.json").is_file());
+}
+
+/// A node that is not there: the trials are aborted in preflight, with the check's name, and kept.
+fn cannot_begin() {
+    let text = "sigterm = \"exit\"";
+    let folder = Lab::new(&[("nowhere", text)], "[cluster]\nprovider = \"local\"\n");
+    let mut command = folder.apply();
+    command.args(["--set", "flows.enter_by=node-9", "--set", "repeats=4"]);
+    let output = command.output().expect("drainwatch runs");
+    assert_eq!(output.status.code(), Some(3), "{}", words(&output));
+    let trials = trials(&folder.output());
+    assert_eq!(trials.len(), 3, "three in a row end the arm");
+    for trial in &trials {
+        assert_eq!(trial.outcome, Outcome::Aborted);
+        let reason = trial.reason.as_deref().unwrap_or_default();
+        assert!(reason.starts_with("entry-node: ") && reason.contains("node-9"), "{reason}");
+    }
+    assert!(
+        folder.output().join("nowhere/logs/node-1").is_dir(),
+        "an aborted trial's logs are kept"
+    );
+    assert!(folder.output().join("nowhere/trial-001.aborted.json").is_file());
 }
