@@ -1,29 +1,22 @@
-//! Local clusters: that they are real, that they keep to themselves, and that nothing of them is
-//! left, whichever way they end. Each test is also held to leaving the host as it was (main.rs).
+//! Local clusters: that they are real, what was asked for, and keep to themselves.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use drainwatch::cluster::environment::{self, UNKNOWN};
-use drainwatch::cluster::local::{PAUSE_IMAGE, components};
-use drainwatch::cluster::{Cluster, ClusterError, Provider};
-use drainwatch::config::{ClusterSpec, ProviderKind, ProxyMode};
-use drainwatch::workload::image::{self, Image};
+use drainwatch::cluster::{Cluster, Provider};
+use drainwatch::config::{ClusterSpec, ProxyMode};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, PostParams};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::host::Host;
-use crate::{DRAINWATCH, local};
+use crate::local;
+use crate::tools::{Holder, block_on, load_probe, pod_process, run_pod, spec, up};
 
-/// All tests, with their names.
+/// All of them, with their names.
 pub fn tests() -> Vec<(&'static str, fn())> {
     vec![
         ("a_cluster_is_what_was_asked_for", a_cluster_is_what_was_asked_for),
@@ -32,46 +25,7 @@ pub fn tests() -> Vec<(&'static str, fn())> {
         ("two_clusters_stand_side_by_side", two_clusters),
         ("pods_see_each_other_unmasked", pods_see_each_other_unmasked),
         ("a_pod_ignores_no_signal_and_knows_its_cluster", pods_start_clean),
-        ("a_dropped_cluster_goes", a_dropped_cluster_goes),
-        ("a_runner_ended_by_sigint_leaves_nothing", runner_ended_by_sigint),
-        ("a_killed_runner_leaves_nothing", killed_runner),
-        ("a_runner_killed_on_the_way_up_leaves_nothing", runner_killed_on_the_way_up),
-        ("a_killed_supervisor_is_swept_up_after", killed_supervisor),
-        ("a_component_that_ends_at_once_is_named", component_ends_at_once),
-        ("a_component_that_ends_later_is_a_warning", component_ends_later),
-        ("a_sysctl_that_does_not_exist_is_named", wrong_sysctl),
     ]
-}
-
-/// Two nodes of the default version.
-pub fn spec() -> ClusterSpec {
-    ClusterSpec {
-        provider: ProviderKind::Local,
-        kubernetes: "1.34.0".into(),
-        nodes: 2,
-        proxy_mode: ProxyMode::Iptables,
-        sysctls: BTreeMap::new(),
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Runtime::new().unwrap().block_on(future)
-}
-
-async fn up(spec: &ClusterSpec) -> Box<dyn Cluster> {
-    let logs = tempfile::tempdir().unwrap();
-    local().up(spec, logs.path()).await.unwrap_or_else(|error| panic!("{error}"))
-}
-
-async fn load_probe(cluster: &dyn Cluster) {
-    cluster.load_image(archive().path()).await.unwrap();
-}
-
-/// The images that pods need.
-fn archive() -> tempfile::NamedTempFile {
-    let archive = tempfile::NamedTempFile::new().unwrap();
-    image::write_archive(archive.as_file(), &[Image::probe(), Image::pause(PAUSE_IMAGE)]).unwrap();
-    archive
 }
 
 fn a_cluster_is_what_was_asked_for() {
@@ -189,52 +143,6 @@ fn two_clusters() {
     });
 }
 
-/// A pod that runs the pause program under the probe's image; gives its address once it is Ready.
-async fn run_pod(client: kube::Client, name: &str) -> std::net::Ipv4Addr {
-    let pods: Api<Pod> = Api::default_namespaced(client);
-    let pod = serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "spec": {
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{
-                "name": "main",
-                "image": image::image_name(),
-                "imagePullPolicy": "Never",
-                "args": ["pause"],
-            }],
-        },
-    }));
-    pods.create(&PostParams::default(), &pod.unwrap()).await.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let status = pods.get(name).await.unwrap().status.unwrap_or_default();
-        let running = status.phase.as_deref() == Some("Running");
-        if let (true, Some(address)) = (running, &status.pod_ip) {
-            return address.parse().unwrap();
-        }
-        assert!(Instant::now() < deadline, "{status:#?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-/// The process of a pod's container, in this host's numbers, by the pod's address.
-fn pod_process(address: std::net::Ipv4Addr) -> i32 {
-    let address = address.to_string();
-    let mut pids: Vec<i32> = fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let table = fs::read_to_string(format!("/proc/{pid}/net/fib_trie")).unwrap_or_default();
-            line.windows(5).any(|w| w == b"pause")
-                && table.lines().any(|l| l.trim() == format!("|-- {address}"))
-        })
-        .collect();
-    pids.sort_unstable();
-    *pids.last().unwrap_or_else(|| panic!("no process has {address}"))
-}
-
 /// kube-proxy with a wrong range of pods masquerades what pods send to Services, and hardly
 /// anything else notices.
 fn pods_see_each_other_unmasked() {
@@ -246,10 +154,9 @@ fn pods_see_each_other_unmasked() {
             let client = run_pod(cluster.client(), "client").await;
             let service = expose(&*cluster, "server", server).await;
             let seen = tokio::task::spawn_blocking(move || {
-                let listener = in_net_of(pod_process(server), || {
-                    std::net::TcpListener::bind("0.0.0.0:8080").unwrap()
-                });
-                let dial = |to: std::net::Ipv4Addr, port: u16| {
+                let listener =
+                    in_net_of(pod_process(server), || TcpListener::bind("0.0.0.0:8080").unwrap());
+                let dial = |to: Ipv4Addr, port: u16| {
                     in_net_of(pod_process(client), move || {
                         connect((to, port).into(), Duration::from_secs(10))
                     })
@@ -267,10 +174,10 @@ fn pods_see_each_other_unmasked() {
     });
 }
 
-fn connect(to: std::net::SocketAddr, bound: Duration) -> std::net::TcpStream {
+fn connect(to: SocketAddr, bound: Duration) -> TcpStream {
     let deadline = Instant::now() + bound;
     loop {
-        match std::net::TcpStream::connect_timeout(&to, Duration::from_secs(1)) {
+        match TcpStream::connect_timeout(&to, Duration::from_secs(1)) {
             Ok(stream) => return stream,
             Err(error) => assert!(Instant::now() < deadline, "{to}: {error}"),
         }
@@ -279,11 +186,7 @@ fn connect(to: std::net::SocketAddr, bound: Duration) -> std::net::TcpStream {
 }
 
 /// A Service with one hand-made endpoint; gives its address.
-async fn expose(
-    cluster: &dyn Cluster,
-    name: &str,
-    endpoint: std::net::Ipv4Addr,
-) -> std::net::Ipv4Addr {
+async fn expose(cluster: &dyn Cluster, name: &str, endpoint: Ipv4Addr) -> Ipv4Addr {
     use k8s_openapi::api::core::v1::Service;
     use k8s_openapi::api::discovery::v1::EndpointSlice;
     let services: Api<Service> = Api::default_namespaced(cluster.client());
@@ -337,235 +240,4 @@ fn pods_start_clean() {
         assert!(ca.starts_with("-----BEGIN CERTIFICATE-----"), "{ca}");
     });
     assert!(holder.end().success());
-}
-
-fn a_dropped_cluster_goes() {
-    let before = Host::read();
-    block_on(async {
-        drop(up(&spec()).await);
-    });
-    before.assert_unchanged();
-    // Also one that is not up yet.
-    block_on(async {
-        let spec = spec();
-        let (provider, logs) = (local(), tempfile::tempdir().unwrap());
-        let up = provider.up(&spec, logs.path());
-        let _ = tokio::time::timeout(Duration::from_millis(700), up).await;
-    });
-}
-
-/// `drainwatch internal hold`: a runner that can be ended in any way.
-struct Holder {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-    kubeconfig: PathBuf,
-    _archive: tempfile::NamedTempFile,
-    _logs: tempfile::TempDir,
-}
-
-impl Holder {
-    /// `shell` runs it as `"$@"`.
-    fn start(arguments: &[&str], shell: &str) -> Self {
-        let archive = archive();
-        let logs = tempfile::tempdir().unwrap();
-        let mut child = Command::new("sh")
-            .args(["-c", shell, "sh", DRAINWATCH, "internal", "hold"])
-            .args(arguments)
-            .arg("--logs")
-            .arg(logs.path())
-            .arg("--image")
-            .arg(archive.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdin = child.stdin.take();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, stdin, lines, kubeconfig: PathBuf::new(), _archive: archive, _logs: logs }
-    }
-
-    fn plain() -> Self {
-        Self::start(&[], "exec \"$@\"")
-    }
-
-    /// Waits until the cluster is up.
-    fn up(&mut self) {
-        let line = self.lines.next().expect("the cluster is up").unwrap();
-        let up: serde_json::Value = serde_json::from_str(&line).unwrap();
-        self.kubeconfig = up["kubeconfig"].as_str().unwrap().into();
-    }
-
-    async fn client(&self) -> kube::Client {
-        use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-        let file = Kubeconfig::read_from(&self.kubeconfig).unwrap();
-        let mut config =
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-        config.proxy_url = None;
-        kube::Client::try_from(config).unwrap()
-    }
-
-    fn signal(&mut self, signal: Signal) -> ExitStatus {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
-        self.child.wait().unwrap()
-    }
-
-    /// Ends its input, and waits.
-    fn end(mut self) -> ExitStatus {
-        drop(self.stdin.take());
-        self.child.wait().unwrap()
-    }
-}
-
-/// Not even a failed test leaves one behind.
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn runner_ended_by_sigint() {
-    let mut holder = Holder::plain();
-    holder.up();
-    assert_eq!(holder.signal(Signal::SIGINT).code(), Some(130));
-}
-
-fn killed_runner() {
-    let before = Host::read();
-    let mut holder = Holder::plain();
-    holder.up();
-    assert_ne!(before.new_since("link"), [""; 0]);
-    assert_ne!(before.new_since("cgroup"), [""; 0]);
-    assert_ne!(before.new_since("process"), [""; 0]);
-    let begun = Instant::now();
-    holder.signal(Signal::SIGKILL);
-    before.assert_unchanged();
-    assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
-}
-
-/// At instants that lie within each of the steps on the way up.
-fn runner_killed_on_the_way_up() {
-    for after_ms in [20, 60, 120, 250, 500, 1_500, 3_000] {
-        let before = Host::read();
-        let mut holder = Holder::plain();
-        std::thread::sleep(Duration::from_millis(after_ms));
-        holder.signal(Signal::SIGKILL);
-        if let Err(difference) = before.wait_unchanged() {
-            panic!("killed after {after_ms} ms: {difference}");
-        }
-    }
-}
-
-fn killed_supervisor() {
-    let before = Host::read();
-    let mut holder = Holder::plain();
-    holder.up();
-    let processes = before.new_since("process");
-    let supervisor = processes.iter().find(|p| p.contains("internal supervise")).unwrap();
-    let pid = supervisor.split(' ').next().unwrap().parse().unwrap();
-    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    holder.signal(Signal::SIGKILL);
-    // The nodes go with it; folders stay, and the next cluster finds them.
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !before.new_since("process").is_empty() {
-        assert!(Instant::now() < deadline, "{:?}", before.new_since("process"));
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert_ne!(before.new_since("cgroup"), [""; 0]);
-    let mut next = Holder::plain();
-    next.up();
-    assert!(next.end().success());
-}
-
-/// A flat folder of the components in which one is another program.
-fn components_with(name: &str, program: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let good = components::locate("1.34.0").unwrap();
-    for from in [&good.kubernetes, &good.etcd, &good.containerd, &good.cni] {
-        for entry in fs::read_dir(from).unwrap().flatten() {
-            let to = folder.path().join(entry.file_name());
-            if entry.file_name() != name && !to.exists() {
-                // A link would lead out of what a node sees.
-                if fs::hard_link(entry.path(), &to).is_err() {
-                    fs::copy(entry.path(), &to).unwrap();
-                }
-            }
-        }
-    }
-    // Asked for its version, it says what the real one would.
-    let real =
-        [&good.kubernetes, &good.etcd].map(|f| f.join(name)).into_iter().find(|f| f.exists());
-    let script = format!(
-        "#!/bin/sh\ncase $1 in --version|-version|-v) exec {} \"$@\";; esac\n{program}\n",
-        real.unwrap().display()
-    );
-    let path = folder.path().join(name);
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-    folder
-}
-
-fn component_ends_at_once() {
-    let folder = components_with(
-        "kube-scheduler",
-        "case $1 in --version) echo Kubernetes v1.34.0; exit;; esac\n\
-         echo 'Error: it rains' >&2; echo bye >&2; exit 3",
-    );
-    let logs = tempfile::tempdir().unwrap();
-    let output = Command::new(DRAINWATCH)
-        .args(["internal", "hold", "--logs"])
-        .arg(logs.path())
-        .env(components::FOLDER_VARIABLE, folder.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(4));
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("kube-scheduler on node-1: ended with exit code 3"), "{stderr}");
-    assert!(stderr.contains("Error: it rains"), "{stderr}");
-    let log = fs::read_to_string(logs.path().join("node-1/kube-scheduler.log")).unwrap();
-    assert_eq!(log, "Error: it rains\nbye\n");
-    assert!(logs.path().join("node-2/containerd.log").exists());
-}
-
-fn component_ends_later() {
-    block_on(async {
-        let cluster = up(&spec()).await;
-        let init = cluster.nodes()[1].pid.unwrap();
-        let children = fs::read_to_string(format!("/proc/{init}/task/{init}/children")).unwrap();
-        let kubelet = children.split_whitespace().find(|pid| {
-            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.contains("/kubelet\0")
-        });
-        let kubelet = kubelet.unwrap().parse().unwrap();
-        kill(Pid::from_raw(kubelet), Signal::SIGKILL).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        loop {
-            let warnings = cluster.facts().await.unwrap().warnings;
-            if warnings.iter().any(|w| w.contains("kubelet on node-2 ended by SIGKILL")) {
-                break;
-            }
-            assert!(Instant::now() < deadline, "{warnings:?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        cluster.down().await.unwrap();
-    });
-}
-
-fn wrong_sysctl() {
-    block_on(async {
-        let mut spec = spec();
-        spec.sysctls.insert("net.ipv4.no_such_thing".into(), "1".into());
-        let logs = tempfile::tempdir().unwrap();
-        match local().up(&spec, logs.path()).await.map(|cluster| cluster.name().to_owned()) {
-            Err(error @ ClusterError::Component { .. }) => {
-                assert!(error.to_string().contains("net.ipv4.no_such_thing = 1"), "{error}");
-            }
-            other => panic!("{other:?}"),
-        }
-        spec.sysctls = BTreeMap::from([("vm.swappiness".into(), "1".into())]);
-        let error = local().check(&spec).unwrap_err().to_string();
-        assert!(error.contains("vm.swappiness"), "{error}");
-    });
 }

@@ -5,7 +5,9 @@
 //! environment that is a failure instead, so that no CI passes by testing nothing.
 
 mod cluster;
+mod endings;
 mod host;
+mod tools;
 mod trials;
 
 use std::process::{Command, ExitCode};
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let tests = cluster::tests().into_iter().chain(trials::tests());
+    let tests = cluster::tests().into_iter().chain(endings::tests()).chain(trials::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
 
 /// Why no local cluster can be made here.
 fn unusable() -> Option<String> {
-    let check = || local().check(&cluster::spec());
+    let check = || local().check(&tools::spec());
     let setup = |error: ClusterError| {
         if !nix::unistd::geteuid().is_root() {
             return Err(error);

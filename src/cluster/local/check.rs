@@ -10,6 +10,9 @@ const MEMORY_MIB: (u64, u64) = (700, 300);
 /// What the logs and keys of a run may take where the clusters' folder is.
 const DISK_MIB: u64 = 64;
 
+/// inotify instances of a cluster that is up, seen with v1.34: 5 for the control plane, 9 a node.
+const INOTIFY: (u64, u64) = (5, 9);
+
 /// Gives the components where a cluster like this can be made here.
 pub(super) fn check(spec: &ClusterSpec) -> Result<Components, ClusterError> {
     if !nix::unistd::geteuid().is_root() {
@@ -54,6 +57,19 @@ fn room(spec: &ClusterSpec) -> Result<(), ClusterError> {
                 spec.nodes
             ),
             "end something, or set cluster.nodes lower",
+        );
+    }
+    let needed = INOTIFY.0 + INOTIFY.1 * u64::from(spec.nodes);
+    let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances");
+    if let Some(limit) = limit.ok().and_then(|text| text.trim().parse::<u64>().ok())
+        && limit < needed
+    {
+        return missing(
+            &format!(
+                "a cluster of {} nodes needs {needed} inotify instances, root may have {limit}",
+                spec.nodes
+            ),
+            "raise it: sysctl -w fs.inotify.max_user_instances=1024",
         );
     }
     let place = std::path::Path::new(super::state::ROOT).parent().unwrap_or("/run".as_ref());

@@ -23,7 +23,7 @@ pub(super) fn of(layout: &Layout, node: &NodeLayout) -> Vec<Daemon> {
     daemons.push(containerd());
     daemons.push(kubelet(node));
     if node.control_plane {
-        daemons.extend([controller_manager(), scheduler()]);
+        daemons.extend([controller_manager(layout), scheduler()]);
     }
     daemons.push(kube_proxy(layout));
     daemons
@@ -129,7 +129,10 @@ fn kubelet(node: &NodeLayout) -> Daemon {
 /// With one identity for all controllers, the flag's default. With a service account each, its
 /// start asks for one token after another at its client's 20 calls a second, and no node loses its
 /// not-ready taint for four seconds; a higher rate would change how controllers act later on.
-fn controller_manager() -> Daemon {
+///
+/// Started last: a node that is not Ready when it looks for the first time gets a NoExecute taint,
+/// and it looks again after five seconds only.
+fn controller_manager(layout: &Layout) -> Daemon {
     let kubeconfig = conf("kube-controller-manager.conf");
     let args = [
         ("kubeconfig", kubeconfig.clone()),
@@ -143,7 +146,7 @@ fn controller_manager() -> Daemon {
         ("flex-volume-plugin-dir", FLEX_VOLUMES.into()),
     ];
     Daemon {
-        after: vec![Gate::ApiReady],
+        after: vec![Gate::NodesReady(layout.nodes.len())],
         ready: vec![Gate::Tcp(local(10257))],
         ..daemon(paths::KUBERNETES, "kube-controller-manager", flags(&args))
     }

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::Value;
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
@@ -13,7 +14,8 @@ use super::wire::Gate;
 /// No single question takes longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Asks on behalf of one node, with its kubelet's rights.
+/// Asks on behalf of one node: with its kubelet's rights, which are for its own node alone, or on
+/// the control plane with the controller manager's.
 pub(super) struct Asker {
     agent: Agent,
     api: String,
@@ -22,12 +24,18 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// Reads the kubelet's certificate from the node's folder of configuration.
+    /// Reads the certificate from the node's folder of configuration.
     pub(super) fn new(conf: &Path, api: &str, node: &str) -> std::io::Result<Self> {
         let read = |file: &str| std::fs::read(conf.join(file));
         let certificate = |pem: &[u8]| Certificate::from_pem(pem).map_err(std::io::Error::other);
-        let key = PrivateKey::from_pem(&read("kubelet.key")?).map_err(std::io::Error::other)?;
-        let client = ClientCert::new_with_certs(&[certificate(&read("kubelet.crt")?)?], key);
+        let user = ["kube-controller-manager", "kubelet"]
+            .into_iter()
+            .find(|user| conf.join(format!("{user}.key")).exists())
+            .unwrap_or("kubelet");
+        let key = PrivateKey::from_pem(&read(&format!("{user}.key"))?);
+        let key = key.map_err(std::io::Error::other)?;
+        let chain = [certificate(&read(&format!("{user}.crt"))?)?];
+        let client = ClientCert::new_with_certs(&chain, key);
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::new_with_certs(&[certificate(&read("ca.crt")?)?]))
             .client_cert(Some(client))
@@ -63,9 +71,16 @@ impl Asker {
             Gate::ApiReady => self.get(&format!("{}/readyz", self.api)).is_some(),
             Gate::Registered => self
                 .get(&format!("{}/api/v1/nodes/{}", self.api, self.node))
-                .and_then(|body| serde_json::from_str::<serde_json::Value>(&body).ok())
+                .and_then(|body| serde_json::from_str::<Value>(&body).ok())
                 .is_some_and(|node| {
                     node["status"]["addresses"].as_array().is_some_and(|a| !a.is_empty())
+                }),
+            Gate::NodesReady(count) => self
+                .get(&format!("{}/api/v1/nodes", self.api))
+                .and_then(|body| serde_json::from_str::<Value>(&body).ok())
+                .is_some_and(|list| {
+                    let nodes = list["items"].as_array().into_iter().flatten();
+                    nodes.filter(|node| is_ready(node)).count() >= *count
                 }),
         }
     }
@@ -76,4 +91,12 @@ impl Asker {
         let body = response.body_mut().read_to_string().ok()?;
         (response.status() == 200).then_some(body)
     }
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }

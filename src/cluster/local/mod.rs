@@ -23,6 +23,7 @@ mod paths;
 mod pki;
 mod ready;
 mod runner;
+mod spawn;
 mod state;
 mod supervisor;
 mod wire;
@@ -85,7 +86,7 @@ pub fn internal(args: &[String]) -> ExitCode {
     match args.first().map(String::as_str) {
         Some("supervise") => supervisor::main(),
         Some("node-init") => node::main(),
-        Some("hold-bridge") => supervisor::hold_bridge(),
+        Some("hold-bridge") => spawn::hold_bridge(),
         Some("hold") => hold::main(&args[1..]),
         _ => {
             eprintln!("drainwatch: no such internal command");

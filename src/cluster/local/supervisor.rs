@@ -6,20 +6,17 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, setns, unshare};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{Pid, chdir, dup2_stderr, setsid};
 
 use super::layout::Layout;
 use super::state::{self, State};
 use super::wire::{self, NodeOrder, NodeReport, Order, Report, UpNode, send};
-use super::{cgroup, daemons, files, logs, network};
+use super::{cgroup, daemons, files, logs, network, spawn};
 
 /// All components of all nodes are up within this time, or the cluster has failed.
 const BOUND: Duration = Duration::from_secs(120);
@@ -156,10 +153,10 @@ impl<'a> Supervisor<'a> {
         dup2_stderr(File::create(path.join("supervisor.log"))?).map_err(io::Error::from)?;
 
         // Forks come before the lock is given back; they wait for their orders.
-        let bridge = self.bridge.insert(bridge_holder()?).id().cast_signed();
+        let bridge = self.bridge.insert(spawn::bridge_holder()?).id().cast_signed();
         let mut pids = Vec::new();
         for index in 0..self.order.spec.nodes {
-            let mut child = node_init(&name, &format!("node-{}", index + 1))?;
+            let mut child = spawn::node_init(&name, &format!("node-{}", index + 1))?;
             pids.push(child.id().cast_signed());
             let stdout = child.stdout.take();
             self.nodes.push(child);
@@ -311,57 +308,4 @@ fn text(report: &NodeReport) -> String {
         NodeReport::Ended { daemon, reason } => format!("{daemon} {reason}"),
         NodeReport::Failed { daemon, reason } => format!("{daemon} failed: {reason}"),
     }
-}
-
-/// A process that holds the bridge's net namespace and does nothing else.
-fn bridge_holder() -> io::Result<Child> {
-    let mut command = own("hold-bridge", &[]);
-    let namespaces = CloneFlags::CLONE_NEWNET;
-    // SAFETY: system calls only, as in `prepare`.
-    unsafe { command.pre_exec(move || prepare(namespaces)) };
-    command.spawn()
-}
-
-/// A node's init, process 1 of a new pid namespace, in new namespaces of every other kind too.
-fn node_init(cluster: &str, node: &str) -> io::Result<Child> {
-    let mut command = own("node-init", &[cluster, node]);
-    let namespaces = CloneFlags::CLONE_NEWNS
-        | CloneFlags::CLONE_NEWNET
-        | CloneFlags::CLONE_NEWUTS
-        | CloneFlags::CLONE_NEWIPC;
-    // SAFETY: system calls only, as in `prepare`.
-    unsafe { command.pre_exec(move || prepare(namespaces)) };
-    // The pid namespace is the one that this thread's next child starts in; then back to our own.
-    let own_pids = File::open("/proc/self/ns/pid")?;
-    unshare(CloneFlags::CLONE_NEWPID)?;
-    let child = command.spawn();
-    setns(&own_pids, CloneFlags::CLONE_NEWPID)?;
-    child
-}
-
-/// `drainwatch internal hold-bridge`: until the supervisor is gone.
-pub(super) fn hold_bridge() -> ExitCode {
-    let _ = io::copy(&mut io::stdin(), &mut io::sink());
-    ExitCode::SUCCESS
-}
-
-fn own(role: &str, args: &[&str]) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("drainwatch").args(["internal", role]).args(args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    command
-}
-
-/// Between fork and exec: new namespaces, an end with the supervisor's, and no signal ignored,
-/// whatever the runner was started with (`nohup`), since that would reach the workload.
-fn prepare(namespaces: CloneFlags) -> io::Result<()> {
-    set_pdeathsig(Signal::SIGKILL)?;
-    for number in Signal::iterator() {
-        if number != Signal::SIGKILL && number != Signal::SIGSTOP {
-            // SAFETY: the default action runs no code of ours.
-            unsafe { signal(number, SigHandler::SigDfl) }?;
-        }
-    }
-    unshare(namespaces)?;
-    Ok(())
 }

@@ -93,6 +93,8 @@ pub(super) enum Gate {
     ApiReady,
     /// The node is registered and has an address.
     Registered,
+    /// This many nodes are Ready.
+    NodesReady(usize),
 }
 
 /// A node's init to the supervisor.
