@@ -55,7 +55,7 @@ pub struct ApplyArgs {
     /// The file and what of it.
     #[command(flatten)]
     pub selection: Selection,
-    /// Where to write [default: results/<matrix>-<UTC time>/]
+    /// Where to write [default: results/MATRIX-TIME/, UTC]
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Build or install what is missing first, as `drainwatch setup` does

@@ -133,3 +133,21 @@ fn an_output_that_can_not_be_written_has_a_code_of_its_own() {
         .code(5)
         .stderr(contains("can't be written"));
 }
+
+#[test]
+fn a_folder_that_is_given_twice_is_not_counted_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path(), &[stories::drain(1)]);
+    let again = dir.path().join(".");
+    let assert = summarize().arg(dir.path()).arg(again).assert().code(2).stdout("");
+    assert.stderr(contains("is given twice"));
+}
+
+#[test]
+fn a_pipe_named_like_a_record_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path(), &[stories::drain(1)]);
+    let pipe = dir.path().join("drain-delete/trial-002.json");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    summarize().arg(dir.path()).timeout(std::time::Duration::from_secs(20)).assert().success();
+}

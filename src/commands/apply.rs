@@ -1,11 +1,13 @@
 //! `drainwatch apply`: plan, checks, run, tables.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tokio::sync::mpsc;
 
-use super::{Exit, setup};
+use super::plan::print;
+use super::{Exit, say, setup};
 use crate::cli::ApplyArgs;
 use crate::cluster::Provider;
 use crate::cluster::local::LocalProvider;
@@ -25,11 +27,18 @@ fn apply(args: &ApplyArgs) -> Exit {
     let selection = &args.selection;
     let mut plan = match plan::load(&selection.file, &selection.set, &selection.only) {
         Ok(plan) => plan,
-        Err(errors) => return fail(Exit::Usage, &errors),
+        Err(errors) => {
+            say::line(&errors);
+            return Exit::Usage;
+        }
     };
     let provider = match provider(&mut plan, args.quiet) {
         Ok(provider) => provider,
-        Err(text) => return fail(Exit::Usage, &text),
+        Err(text) => return say::error(Exit::Usage, &text),
+    };
+    let folder = match output_folder(args.output.as_deref(), &plan.matrix) {
+        Ok(folder) => folder,
+        Err(text) => return say::error(Exit::Files, &text),
     };
     if args.setup {
         let mut versions: Vec<_> =
@@ -41,29 +50,33 @@ fn apply(args: &ApplyArgs) -> Exit {
         }
     }
     if let Err(error) = plan.arms.iter().try_for_each(|arm| provider.check(&arm.cluster)) {
-        return fail(Exit::Cluster, &error);
+        return say::error(Exit::Cluster, &error);
     }
-    let folder = match output_folder(args.output.as_deref(), &plan.matrix) {
-        Ok(folder) => folder,
-        Err(text) => return fail(Exit::Files, &text),
-    };
+    if let Err(error) = std::fs::create_dir_all(&folder) {
+        return say::error(
+            Exit::Files,
+            &format_args!("{}: can't be made: {error}", folder.display()),
+        );
+    }
     let tool = match run::current_tool() {
         Ok(tool) => tool,
-        Err(error) => return fail(Exit::Files, &format!("this binary can't be read: {error}")),
+        Err(error) => {
+            return say::error(Exit::Files, &format!("this binary can't be read: {error}"));
+        }
     };
     // Two threads: what the API says is taken in beside the trial's own steps. Flows have theirs.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return fail(Exit::Files, &format!("no threads: {error}")),
+        Err(error) => return say::error(Exit::Files, &format!("no threads: {error}")),
     };
     runtime.block_on(async {
         let (events, receiver) = mpsc::unbounded_channel();
         let shown = display::show(receiver, Style::choose(args.quiet, args.verbose));
         let mut stop = match Stop::listen() {
             Ok(stop) => stop,
-            Err(error) => return fail(Exit::Files, &format!("no signals: {error}")),
+            Err(error) => return say::error(Exit::Files, &format!("no signals: {error}")),
         };
         let runner =
             Runner { plan: &plan, provider: &*provider, tool, folder: folder.clone(), events };
@@ -72,7 +85,7 @@ fn apply(args: &ApplyArgs) -> Exit {
         let _ = shown.await; // the display ends with its sender
         match result {
             Ok((record, ended)) => finish(&folder, &record, ended),
-            Err(error) => fail(Exit::Files, &error),
+            Err(error) => say::error(Exit::Files, &error),
         }
     })
 }
@@ -80,14 +93,14 @@ fn apply(args: &ApplyArgs) -> Exit {
 /// Writes the tables, prints the summary, and gives the exit code.
 fn finish(folder: &Path, record: &crate::record::Run, ended: Ended) -> Exit {
     let written = report::write_all(folder, &ended.trials, Some(record));
-    if !ended.trials.is_empty() {
-        println!("{}", report::terminal(&ended.trials));
-    }
-    println!("{}", folder.display());
+    let table = match ended.trials.as_slice() {
+        [] => String::new(),
+        trials => report::terminal(trials) + "\n",
+    };
+    let mut exit = print(&format!("{table}{}\n", folder.display()));
     for (arm, reason) in &ended.clusters_not_had {
-        eprintln!("error: {arm}: {reason}");
+        say::error(Exit::Cluster, &format_args!("{arm}: {reason}"));
     }
-    let mut exit = Exit::Success;
     if ended.trials.iter().any(|trial| trial.outcome != Outcome::Measured) {
         exit = exit.min(Exit::NotMeasured);
     }
@@ -95,10 +108,10 @@ fn finish(folder: &Path, record: &crate::record::Run, ended: Ended) -> Exit {
         exit = exit.min(Exit::Cluster);
     }
     if let Err(error) = written {
-        exit = exit.min(fail(Exit::Files, &error));
+        exit = exit.min(say::error(Exit::Files, &error));
     }
     if let Some(signal) = ended.signal {
-        exit = exit.min(fail(Exit::Signal(signal as u8), &format!("ended by {signal}")));
+        exit = exit.min(say::error(Exit::Signal(signal as u8), &format!("ended by {signal}")));
     }
     exit
 }
@@ -124,12 +137,12 @@ fn provider(plan: &mut Plan, quiet: bool) -> Result<Box<dyn Provider>, String> {
         ));
     }
     if auto && !quiet {
-        eprintln!("provider auto: local (kind is not supported yet)");
+        say::line(&"provider auto: local (kind is not supported yet)");
     }
     Ok(Box::new(LocalProvider::default()))
 }
 
-/// Makes the run's folder: it must be empty or not there yet.
+/// The run's folder: it must be empty or not there yet. Nothing is made.
 fn output_folder(given: Option<&Path>, matrix: &str) -> Result<PathBuf, String> {
     let folder = match given {
         Some(folder) => folder.to_owned(),
@@ -139,18 +152,14 @@ fn output_folder(given: Option<&Path>, matrix: &str) -> Result<PathBuf, String> 
         }
     };
     let shown = folder.display();
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{shown}: can't be made: {error}"))?;
-    let mut entries =
-        std::fs::read_dir(&folder).map_err(|error| format!("{shown}: can't be read: {error}"))?;
-    if entries.next().is_some() {
-        return Err(format!(
-            "{shown}: is not empty\n  choose another folder with --output, or remove what is in it"
-        ));
+    let another = "choose another folder with --output";
+    match std::fs::read_dir(&folder).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(folder),
+        Ok(false) => Err(format!("{shown}: is not empty\n  {another}, or remove what is in it")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(folder),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            Err(format!("{shown}: is not a folder\n  {another}"))
+        }
+        Err(error) => Err(format!("{shown}: can't be read: {error}\n  {another}")),
     }
-    Ok(folder)
-}
-
-fn fail(exit: Exit, error: &dyn std::fmt::Display) -> Exit {
-    eprintln!("error: {error}");
-    exit
 }

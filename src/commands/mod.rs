@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod check;
 pub mod plan;
+mod say;
 pub mod setup;
 pub mod summarize;
 

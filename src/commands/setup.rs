@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Exit;
+use super::{Exit, say};
 use crate::cli::SetupArgs;
 use crate::cluster::ClusterError;
 use crate::cluster::local::components::{
@@ -32,11 +32,9 @@ pub(super) fn make_ready(kubernetes: Vec<String>) -> Result<(), Exit> {
 
 /// Runs it and tells on standard error what went wrong.
 fn told(args: &SetupArgs) -> Result<(), Exit> {
-    try_run(args).map_err(|(exit, message)| {
-        if let Some(message) = message {
-            tell(&mut std::io::stderr(), format_args!("error: {message}"));
-        }
-        exit
+    try_run(args).map_err(|(exit, message)| match message {
+        Some(message) => say::error(exit, &message),
+        None => exit,
     })
 }
 

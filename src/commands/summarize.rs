@@ -4,11 +4,11 @@
 //! of several to `--output` or, as Markdown, to standard output.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::Exit;
+use super::plan::print;
+use super::{Exit, say};
 use crate::cli::SummarizeArgs;
 use crate::record::{RunFolder, Trial, load_run_dir};
 use crate::report;
@@ -16,15 +16,8 @@ use crate::report;
 /// Runs the command.
 pub fn run(args: &SummarizeArgs) -> ExitCode {
     match summarize(args) {
-        Ok(text) => {
-            // Whoever reads it may have seen enough: a closed pipe is no failure of the tables.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            Exit::Success.into()
-        }
-        Err((exit, message)) => {
-            eprintln!("{message}");
-            exit.into()
-        }
+        Ok(text) => print(&text).into(),
+        Err((exit, message)) => say::error(exit, &message).into(),
     }
 }
 
@@ -32,7 +25,13 @@ pub fn run(args: &SummarizeArgs) -> ExitCode {
 fn summarize(args: &SummarizeArgs) -> Result<String, (Exit, String)> {
     let mut folders = Vec::new();
     let mut errors = Vec::new();
+    let mut known = BTreeSet::new();
     for dir in &args.dirs {
+        // Its trials would count twice.
+        if dir.canonicalize().is_ok_and(|path| !known.insert(path)) {
+            errors.push(format!("{}: is given twice\n  name each folder once", dir.display()));
+            continue;
+        }
         match load_run_dir(dir) {
             Ok(folder) => folders.push((dir.as_path(), folder)),
             Err(error) => errors.push(error.to_string()),
@@ -69,7 +68,8 @@ fn judge_anew(trial: &mut Trial) {
     trial.judge_anew();
     let now = trial.flows.iter().map(|flow| (flow.id.clone(), flow.fate));
     if !now.eq(recorded) {
-        eprintln!("note: {}: its flows' fates are judged otherwise than recorded", trial.id);
+        let id = &trial.id;
+        say::line(&format_args!("note: {id}: its flows' fates are judged otherwise than recorded"));
     }
 }
 

@@ -1,9 +1,15 @@
 //! Plain lines: for logs, pipes and CI.
 
+use std::io::Write;
 use std::time::Instant;
 
 use super::{View, words};
 use crate::run::RunEvent;
+
+/// Writes a line. A reader that has gone away is no reason to end a run.
+fn tell(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
 
 /// Nothing but warnings.
 pub struct Warnings;
@@ -11,7 +17,7 @@ pub struct Warnings;
 impl View for Warnings {
     fn event(&mut self, event: &RunEvent) {
         if let RunEvent::Warning(text) = event {
-            eprintln!("warning: {text}");
+            tell(format_args!("warning: {text}"));
         }
     }
 }
@@ -32,7 +38,7 @@ impl Lines {
 
     fn line(&self, text: &str) {
         let seconds = self.began.elapsed().as_secs();
-        eprintln!("[{:2}:{:02}] {text}", seconds / 60, seconds % 60);
+        tell(format_args!("[{:2}:{:02}] {text}", seconds / 60, seconds % 60));
     }
 }
 

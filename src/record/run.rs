@@ -172,8 +172,10 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
 fn trial_files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
     let mut found = Vec::new();
     for arm in entries(dir)?.into_iter().filter(|path| path.is_dir()) {
+        // Regular files only: reading a pipe of that name would never end.
         let is_trial = |path: &PathBuf| {
-            path.file_name().and_then(|name| name.to_str()).is_some_and(is_trial_file)
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(is_trial_file) && path.is_file()
         };
         found.extend(entries(&arm)?.into_iter().filter(is_trial));
     }

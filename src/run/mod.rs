@@ -276,3 +276,79 @@ fn io(what: &str) -> impl FnOnce(std::io::Error) -> ClusterError {
     let what = what.to_owned();
     move |source| ClusterError::Io { what, source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ClusterSpec;
+    use crate::plan;
+    use async_trait::async_trait;
+    use tokio::sync::mpsc;
+
+    /// A provider that can't make any cluster.
+    struct Nowhere;
+
+    #[async_trait]
+    impl Provider for Nowhere {
+        fn name(&self) -> &'static str {
+            "nowhere"
+        }
+
+        fn check(&self, _: &ClusterSpec) -> Result<(), ClusterError> {
+            Ok(())
+        }
+
+        async fn up(&self, _: &ClusterSpec, _: &Path) -> Result<Box<dyn Cluster>, ClusterError> {
+            Err(ClusterError::Component {
+                component: "etcd on node-1".into(),
+                reason: "ended with exit code 1".into(),
+                logs: None,
+            })
+        }
+    }
+
+    /// Runs the paper's first two arms nowhere; gives the record on disk and what was told.
+    async fn run(mut stop: Stop) -> (Run, Ended, Vec<RunEvent>) {
+        let matrix = Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices/paper.toml");
+        let only = ["exit-delete".to_owned(), "drain-delete".to_owned()];
+        let plan = plan::load(&matrix, &[], &only).expect("the paper's matrix");
+        let folder = tempfile::tempdir().expect("a folder");
+        let (events, mut told) = mpsc::unbounded_channel();
+        let tool = current_tool().expect("this binary");
+        let runner = Runner {
+            plan: &plan,
+            provider: &Nowhere,
+            tool,
+            folder: folder.path().to_owned(),
+            events,
+        };
+        let (_, ended) = runner.run(&mut stop).await.expect("files can be written");
+        drop(runner);
+        let mut events = Vec::new();
+        while let Some(event) = told.recv().await {
+            events.push(event);
+        }
+        (Run::read(folder.path()).expect("run.json"), ended, events)
+    }
+
+    #[tokio::test]
+    async fn an_arm_without_a_cluster_is_told_and_the_next_one_is_tried() {
+        let (record, ended, events) = run(Stop::already(None)).await;
+        assert!(record.arms.iter().all(|arm| arm.state == ArmStage::Failed));
+        let (arm, reason) = &ended.clusters_not_had[0];
+        assert_eq!(arm, "exit-delete");
+        assert!(reason.contains("etcd on node-1"), "{reason}");
+        assert_eq!(ended.clusters_not_had.len(), 2);
+        assert!(record.ended_at.is_some() && record.interrupted.is_none());
+        assert!(matches!(events.first(), Some(RunEvent::RunStarted { trials: 10, .. })));
+        assert!(matches!(events.last(), Some(RunEvent::RunEnded)));
+    }
+
+    #[tokio::test]
+    async fn a_run_that_was_asked_to_stop_starts_nothing() {
+        let (record, ended, _) = run(Stop::already(Some(Signal::SIGTERM))).await;
+        assert!(record.arms.iter().all(|arm| arm.state == ArmStage::Pending));
+        assert_eq!(record.interrupted.as_deref(), Some("SIGTERM"));
+        assert_eq!(ended.signal, Some(Signal::SIGTERM));
+    }
+}

@@ -32,13 +32,6 @@ impl Stop {
         Ok(Self(receive))
     }
 
-    /// A stop that never comes, for tests of what can't be interrupted.
-    pub fn never() -> Self {
-        let (send, receive) = watch::channel(None);
-        std::mem::forget(send); // keeps the channel open for as long as the process lives
-        Self(receive)
-    }
-
     /// The signal that asked, if one has.
     pub fn asked(&self) -> Option<Signal> {
         *self.0.borrow()
@@ -55,5 +48,13 @@ impl Stop {
                 std::future::pending::<()>().await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl Stop {
+    /// One that has been asked by this signal already, or never is.
+    pub fn already(signal: Option<Signal>) -> Self {
+        Self(watch::channel(signal).1)
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn check(spec: &ClusterSpec) -> Result<Components, ClusterError> {
     if !nix::unistd::geteuid().is_root() {
         return missing(
             "local clusters need root, for namespaces, cgroups and mounts",
-            "run drainwatch with sudo, or use cluster.provider = \"kind\" or \"context\"",
+            "run drainwatch as root, for example with sudo",
         );
     }
     if spec.nodes == 0 || spec.nodes > MOST_NODES {
