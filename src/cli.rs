@@ -99,7 +99,7 @@ pub struct SummarizeArgs {
 /// `drainwatch setup`
 #[derive(Debug, Args)]
 pub struct SetupArgs {
-    /// Kubernetes versions to make ready [default: the one that shipped matrices use]
+    /// Kubernetes versions to make ready [default: 1.34.0]
     #[arg(long = "kubernetes", value_name = "VERSION")]
     pub kubernetes: Vec<String>,
     /// Take the components from this folder instead of downloading or building them

@@ -76,6 +76,15 @@ pub fn boot_id() -> Option<String> {
 
 /// An instant relative to the trial's trigger, kept in nanoseconds, written as decimal
 /// milliseconds (`27.8`).
+///
+/// ```
+/// use drainwatch::clock::Ms;
+///
+/// let (reset, removed) = (Ms::from_ms(45.0), Ms::from_ms(293.25));
+/// assert_eq!((removed - reset).ms(), 248.25);
+/// assert_eq!(serde_json::to_string(&removed)?, "293.25");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ms(pub i64);
 

@@ -1,6 +1,16 @@
 //! What the probe and the runner say to each other: flow frames ([`wire`]) and log lines ([`log`]).
 //!
 //! Knows nothing of sockets, of Kubernetes or of the runner's types.
+//!
+//! ```
+//! use drainwatch_probe::wire::{self, Frame, Heartbeat};
+//!
+//! let bytes = Heartbeat { flow: 7, sequence: 1, sent_ns: 42 }.encode();
+//! let (frame, length) = wire::parse(&bytes)?.expect("a whole frame");
+//! assert_eq!(length, wire::SHORT_FRAME);
+//! assert!(matches!(frame, Frame::Heartbeat(Heartbeat { flow: 7, .. })));
+//! # Ok::<(), wire::BadFrame>(())
+//! ```
 
 pub mod log;
 pub mod wire;

@@ -42,9 +42,11 @@ impl Style {
 pub fn show(mut events: UnboundedReceiver<RunEvent>, style: Style) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut view: Box<dyn View> = match style {
-            Style::Quiet => Box::new(lines::Warnings),
+            Style::Quiet => Box::new(lines::Warnings(Box::new(std::io::stderr()))),
             Style::Bars => Box::new(bars::Bars::new()),
-            Style::Lines { every } => Box::new(lines::Lines::new(every)),
+            Style::Lines { every } => {
+                Box::new(lines::Lines::new(Box::new(std::io::stderr()), every))
+            }
         };
         while let Some(event) = events.recv().await {
             view.event(&event);

@@ -1,0 +1,29 @@
+//! What the command line says of itself.
+
+use assert_cmd::Command;
+use rstest::rstest;
+
+fn said(arguments: &[&str]) -> String {
+    let mut command = Command::cargo_bin("drainwatch").expect("the binary");
+    let output = command.args(arguments).output().expect("it runs");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[rstest]
+#[case("")]
+#[case("apply")]
+#[case("check")]
+#[case("plan")]
+#[case("summarize")]
+#[case("setup")]
+fn help(#[case] command: &str) {
+    let arguments: Vec<_> = [command, "--help"].into_iter().filter(|a| !a.is_empty()).collect();
+    insta::assert_snapshot!(format!("help {command}").trim().replace(' ', "-"), said(&arguments));
+}
+
+#[test]
+fn an_unknown_command_is_a_usage_error() {
+    let mut command = Command::cargo_bin("drainwatch").expect("the binary");
+    command.arg("aply").assert().code(2);
+}
