@@ -169,6 +169,8 @@ pub struct FlowState {
     pub unanswered: u64,
     /// Refused or unreachable, since the last answer arrived.
     pub refusals: u64,
+    /// Something failed here, not at the peer; the flow may go on.
+    pub failed: bool,
     /// Its socket is done for: closed, reset, timed out or failed. UDP only ends by failing here.
     pub ended: bool,
 }
@@ -218,8 +220,10 @@ pub struct Counters {
     pub late: u64,
     /// Frames and datagrams that were none of ours.
     pub stray: u64,
-    /// Heartbeats that were due and could not be sent, or not in their interval.
+    /// Heartbeats that this machine did not send in their interval: too late, or its buffers full.
     pub skipped: u64,
+    /// Heartbeats that the peer's or the network's error kept from being sent.
+    pub failed: u64,
     /// The longest that a heartbeat was sent after its time, nanoseconds: how far this machine
     /// kept up.
     pub max_late_ns: i64,

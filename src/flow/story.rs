@@ -254,6 +254,7 @@ impl Story {
             last_answer: self.last_answer_ns.map(Stamp::runner),
             unanswered: self.sent - self.sent_at_answer,
             refusals: self.runs.iter().map(|run| run.count).sum(),
+            failed: self.failed || matches!(self.end, Some(End::Failed(_))),
             ended: self.has_ended(),
         }
     }

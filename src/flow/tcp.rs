@@ -90,7 +90,10 @@ impl Link {
     }
 
     fn not_sent(&mut self, error: &io::Error, shared: &mut Shared) {
-        shared.counters.skipped += 1;
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) => shared.counters.skipped += 1,
+            _ => shared.counters.failed += 1,
+        }
         // EPIPE says only that the connection has ended; the read tells how.
         if !matches!(error.raw_os_error(), None | Some(libc::EAGAIN | libc::EINTR | libc::EPIPE)) {
             self.write_error = self.write_error.or(error.raw_os_error());

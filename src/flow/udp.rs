@@ -62,12 +62,13 @@ impl Link {
                     return;
                 }
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                    break;
+                    shared.counters.skipped += 1;
+                    return;
                 }
                 Err(error) => self.read_errors(error.raw_os_error(), story, shared),
             }
         }
-        shared.counters.skipped += 1;
+        shared.counters.failed += 1;
     }
 
     /// The socket can be read: reads one datagram.

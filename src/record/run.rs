@@ -50,6 +50,9 @@ pub struct ArmState {
     pub trials_measured: u32,
     /// Trials aborted.
     pub trials_aborted: u32,
+    /// Trials whose trigger the API refused.
+    #[serde(default)]
+    pub trials_refused: u32,
 }
 
 /// How far an arm has come.
@@ -66,6 +69,8 @@ pub enum ArmStage {
     Ended,
     /// Its cluster could not be had.
     Failed,
+    /// A signal ended the run in it.
+    Interrupted,
 }
 
 impl Run {
@@ -103,6 +108,7 @@ impl ArmState {
             reason: None,
             trials_measured: 0,
             trials_aborted: 0,
+            trials_refused: 0,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::config::Sigterm;
 use crate::observation::Protocol;
 use crate::record::disagreements;
 use crate::record::{ArmStage, Run, Trial};
-use crate::verdict::{Fate, FlowRecord, Outcome};
+use crate::verdict::{Cause, Fate, FlowRecord, Outcome};
 
 /// The page.
 pub fn markdown(trials: &[Trial], run: Option<&Run>) -> Result<String, ReportError> {
@@ -259,28 +259,39 @@ fn other(trial: &Trial) -> Row {
     vec![trial.id.clone(), words::of(&trial.outcome).replace('-', " "), reason]
 }
 
-/// A line for each fate that an arm's flows met and that has a cause.
+/// A line for each fate that an arm's flows met and each kind of cause that it has: the first such
+/// flow's words, and how many flows have the same but for their figures.
 fn causes(arm: &Arm) -> Vec<Row> {
     let mut lines = Vec::new();
     for (protocol, fate) in super::fates() {
         let met =
             || arm.measured.iter().flat_map(move |t| flows(t, protocol)).filter(|f| f.fate == fate);
-        for basis in
-            unique(met().filter_map(|f| f.cause.as_ref()).map(|c| c.basis.name().to_owned()))
-        {
-            let of_it =
-                || met().filter_map(|f| f.cause.as_ref()).filter(|c| c.basis.name() == basis);
-            let first = of_it().next().map_or("", |cause| cause.text.as_str());
-            let all: usize = arm.measured.iter().map(|t| count(t, protocol, fate)).sum();
-            lines.push(vec![
+        let all: usize = arm.measured.iter().map(|t| count(t, protocol, fate)).sum();
+        let mut kinds: Vec<(String, &Cause, usize)> = Vec::new();
+        for cause in met().filter_map(|flow| flow.cause.as_ref()) {
+            let kind = kind(cause);
+            match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+                Some((.., count)) => *count += 1,
+                None => kinds.push((kind, cause, 1)),
+            }
+        }
+        lines.extend(kinds.into_iter().map(|(_, cause, count)| {
+            vec![
                 arm.name.to_owned(),
                 protocol.name().to_owned(),
                 fate.name().to_owned(),
-                basis.clone(),
-                first.to_owned(),
-                format!("{} of {all}", of_it().count()),
-            ]);
-        }
+                cause.basis.name().to_owned(),
+                cause.text.clone(),
+                format!("{count} of {all}"),
+            ]
+        }));
     }
     lines
+}
+
+/// A cause without its figures: what two flows of one kind share.
+fn kind(cause: &Cause) -> String {
+    let words =
+        cause.text.split_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+    words.fold(cause.basis.name().to_owned(), |kind, word| kind + " " + word)
 }

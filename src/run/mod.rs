@@ -144,6 +144,9 @@ impl Runner<'_> {
                 ended.clusters_not_had.push((arm.name.clone(), error.to_string()));
             }
         }
+        if record.arms[index].state == ArmStage::Running {
+            record.arms[index].state = ArmStage::Interrupted;
+        }
         let reason = record.arms[index].reason.clone();
         self.tell(RunEvent::ArmEnded { arm: arm.name.clone(), reason });
         record.write(&self.folder)
@@ -177,7 +180,8 @@ impl Runner<'_> {
             let state = &mut record.arms[index];
             match trial.outcome {
                 Outcome::Measured => state.trials_measured += 1,
-                Outcome::Aborted | Outcome::TriggerRefused => state.trials_aborted += 1,
+                Outcome::Aborted => state.trials_aborted += 1,
+                Outcome::TriggerRefused => state.trials_refused += 1,
             }
             aborts = if trial.outcome == Outcome::Aborted { aborts + 1 } else { 0 };
             if aborts == ABORTS_THAT_END_AN_ARM && repeat < arm.config.repeats {

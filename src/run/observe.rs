@@ -12,6 +12,10 @@ use crate::observation::Protocol;
 use crate::watch::{PodsView, SlicesView};
 use crate::workload::CONTAINER;
 
+/// How long after its endpoint is ready a replacement may still take a flow over: kube-proxy
+/// writes its rules at most once a second.
+const REPLACEMENT_TAKES: Duration = Duration::from_secs(2);
+
 /// What the stories of one trial wait for.
 pub struct Stories<'a> {
     uid: &'a str,
@@ -50,7 +54,7 @@ impl<'a> Stories<'a> {
     }
 
     /// A flow that nobody answers is waited for as long as the replacement may still take it over:
-    /// `silent_after` from its endpoint's being ready, which is longer than kube-proxy's pace.
+    /// `silent_after` from its endpoint's being ready, and no less than [`REPLACEMENT_TAKES`].
     fn story_ended(&self, flow: &FlowState, slices: &SlicesView, now: &Stamp) -> bool {
         if flow.ended {
             return true;
@@ -61,7 +65,9 @@ impl<'a> Stories<'a> {
         let waiting_since = if self.replaced { slices.ready_since.as_ref() } else { None };
         let waited = waiting_since.map_or(Duration::MAX, |since| since.until(now));
         let after_trigger = self.sent.until(now) >= self.silent_after;
-        after_trigger && silent_for(flow, now).min(waited) >= self.silent_after
+        after_trigger
+            && silent_for(flow, now) >= self.silent_after
+            && waited >= self.silent_after.max(REPLACEMENT_TAKES)
     }
 }
 
@@ -93,6 +99,7 @@ mod tests {
             last_answer: Some(Stamp::runner(last_ms * MS)),
             unanswered: 0,
             refusals: 0,
+            failed: false,
             ended: false,
         }
     }

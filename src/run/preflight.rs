@@ -76,6 +76,9 @@ checks! {
     /// Something ended or changed while the flows had to live.
     settled = "settled", "every flow lives, unchanged, through the settle time",
         "something other than the trigger touches the flows; a longer settle shows whether it recurs";
+    /// This machine did not send what was due.
+    kept_up = "kept-up", "this machine sends the heartbeats when they are due",
+        "use fewer flows or longer intervals, or end what else keeps the processors busy";
     /// The trigger got no answer.
     trigger_answered = "trigger-answered", "the API answers the trigger",
         "the API server may be down; its logs say more";

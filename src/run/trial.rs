@@ -34,8 +34,12 @@ const PREFLIGHT_LIMIT: Duration = Duration::from_secs(10);
 /// How often states are looked at while a trial settles and is observed. Observations carry
 /// their own times; this only decides how soon the end is noticed.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long the API may take to answer the trigger.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How long the log may take to end once its container has.
 const LOG_LIMIT: Duration = Duration::from_millis(500);
+/// How long the trigger waits for flows that are late with an answer.
+const LIVELY_LIMIT: Duration = Duration::from_secs(1);
 /// How long a trial may go on after its grace period before its time limit ends it.
 const OVERTIME: Duration = Duration::from_secs(30);
 
@@ -64,7 +68,6 @@ struct Run<'a> {
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
     target: Option<Target>,
-    zero: Option<Stamp>,
     started_at: jiff::Timestamp,
 }
 
@@ -92,7 +95,6 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
         log: None,
         flows: None,
         target: None,
-        zero: None,
         started_at: jiff::Timestamp::now(),
     };
     let halt = tokio::select! {
@@ -105,12 +107,14 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
         })),
     };
     let workload = run.workload.clone();
-    let trial = run.finish(halt, repeat).await;
+    let mut trial = run.finish(halt, repeat).await;
     context.tell(RunEvent::Phase { phase: Phase::Remove, expected: None });
-    if stop.asked().is_none()
-        && let Err(error) = workload.remove(&client).await
-    {
-        context.tell(RunEvent::Warning(format!("{}: {error}", trial.id)));
+    let removed = tokio::select! {
+        removed = workload.remove(&client) => removed,
+        _ = stop.wait() => Ok(()), // the cluster goes, and all of it with it
+    };
+    if let Err(error) = removed {
+        trial.runner_warnings.push(format!("left behind: {error}"));
     }
     trial
 }
@@ -154,15 +158,22 @@ impl Run<'_> {
         }
 
         self.phase(Phase::Settle, Some(config.settle));
+        let before = self.counters();
         self.settle(&target.uid).await?;
+        kept_up_in_settle(&before, &self.counters())?;
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
         self.started_at = jiff::Timestamp::now();
         let aim = Aim { namespace: NAMESPACE, pod: &target.pod, deployment: &self.workload.name };
-        let (sent, answer) = trigger::fire(&client, config.trigger, &aim, &self.sink)
-            .await
-            .map_err(|error| preflight::trigger_answered(error.to_string()))?;
-        self.zero = Some(sent.clone());
+        let fire = trigger::fire(&client, config.trigger, &aim, &self.sink);
+        let (sent, answer) = match timeout(ANSWER_LIMIT, fire).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(error)) => return Err(preflight::trigger_answered(error.to_string()).into()),
+            Err(_) => {
+                let found = format!("no answer within {} s", ANSWER_LIMIT.as_secs());
+                return Err(preflight::trigger_answered(found).into());
+            }
+        };
         if let Answer::Refused { status, message } = answer {
             return Err(Halt::Refused(format!("{status}: {message}")));
         }
@@ -187,7 +198,7 @@ impl Run<'_> {
         let log = Log { pod: pod.name.clone(), uid: uid.clone(), container: CONTAINER.to_owned() };
         self.log = Some(log.follow(api, self.sink.clone()));
         let ready = self.pods.until(|view| view.pods.get(&uid).is_some_and(|pod| pod.ready));
-        if timeout(READY_LIMIT, ready).await.is_err() {
+        if !matches!(timeout(READY_LIMIT, ready).await, Ok(Some(_))) {
             return Err(self.not_ready());
         }
         let view = self.pods.view();
@@ -238,7 +249,7 @@ impl Run<'_> {
 
     async fn endpoint_is_target(&mut self, uid: &str) -> Result<(), Failure> {
         let only = self.slices.until(|view| view.ready() == [uid]);
-        if timeout(PREFLIGHT_LIMIT, only).await.is_ok() {
+        if matches!(timeout(PREFLIGHT_LIMIT, only).await, Ok(Some(_))) {
             return Ok(());
         }
         let ready = self.slices.view().ready().join(", ");
@@ -273,19 +284,29 @@ impl Run<'_> {
         clocks
     }
 
+    fn counters(&self) -> flow::Counters {
+        self.flows.as_ref().map(Flows::counters).unwrap_or_default()
+    }
+
     /// Lets the flows live for the settle time; whatever befalls them or the target ends it.
     async fn settle(&mut self, uid: &str) -> Result<(), Failure> {
         let config = &self.context.arm.config;
         let end = Instant::now() + config.settle;
+        let mut quiet = None;
         loop {
             tokio::time::sleep_until(end.min(Instant::now() + LOOK)).await;
             let Some(flows) = &self.flows else { return Err(preflight::settled("no flows")) };
             let now = Stamp::now();
-            for flow in flows.states() {
+            let states = flows.states();
+            let late =
+                states.iter().find(|flow| observe::silent_for(flow, &now) > lively(config, flow));
+            let late = late.map(|flow| flow.id.clone());
+            for flow in states {
                 let silent = observe::silent_for(&flow, &now) >= config.flows.silent_after;
                 let met = match &flow.current {
                     _ if flow.ended => "ended",
                     _ if silent => "silent",
+                    _ if flow.failed => "failed on this machine",
                     _ if flow.refusals > 0 => "refused",
                     current if *current != flow.first => "answered by another process",
                     _ => continue,
@@ -300,8 +321,15 @@ impl Run<'_> {
             if self.slices.view().ready() != [uid] {
                 return Err(preflight::settled("a change of the endpoints"));
             }
-            if Instant::now() >= end {
-                return Ok(());
+            // What the trigger is to end must be alive when it is sent, not only not yet silent.
+            match (late, Instant::now() >= end) {
+                (None, true) => return Ok(()),
+                (Some(flow), true)
+                    if Instant::now() >= *quiet.get_or_insert(end + LIVELY_LIMIT) =>
+                {
+                    return Err(preflight::settled(format!("{flow} without a recent answer")));
+                }
+                _ => {}
             }
         }
     }
@@ -338,8 +366,8 @@ impl Run<'_> {
             runner_warnings.extend(kept_up(&flows.counters()));
             flows.finish().await;
         }
+        let mut seen: Vec<_> = [self.pods.gap(), self.slices.gap()].into_iter().flatten().collect();
         drop((self.pods, self.slices, self.log, self.sink));
-        let mut seen = Vec::new();
         while let Ok(observation) = self.seen.try_recv() {
             seen.push(observation);
         }
@@ -348,8 +376,10 @@ impl Run<'_> {
             Some(Halt::Failed(failure)) => (Outcome::Aborted, Some(failure.to_string())),
             Some(Halt::Refused(answer)) => (Outcome::TriggerRefused, Some(answer)),
         };
-        // Without a trigger, times count from the trial's end.
-        let zero = self.zero.unwrap_or_else(Stamp::now);
+        // A trigger that was not answered was sent all the same; without any, times count from
+        // the trial's end.
+        let sent = seen.iter().find(|o| matches!(o.event, Event::TriggerSent { .. }));
+        let zero = sent.map_or_else(Stamp::now, |sent| sent.at.clone());
         let placed = timeline::place(seen, &zero, &clocks);
         runner_warnings.extend(placed.warnings);
         let context = self.context;
@@ -416,6 +446,25 @@ fn relate(ours: Option<&str>, sample: &ClockSample) -> ClockRelation {
     }
 }
 
+/// How old a flow's last answer may be when the trigger is sent: a few intervals, and what a busy
+/// machine may take.
+fn lively(config: &Scenario, flow: &flow::FlowState) -> Duration {
+    let interval = match flow.protocol {
+        Protocol::Tcp => config.flows.tcp_interval,
+        Protocol::Udp => config.flows.udp_interval,
+    };
+    (interval * 3 + Duration::from_millis(200)).min(config.flows.silent_after)
+}
+
+/// A machine that leaves out a tenth of the heartbeats in settle can't resolve what comes.
+fn kept_up_in_settle(before: &flow::Counters, after: &flow::Counters) -> Result<(), Failure> {
+    let (sent, skipped) = (after.sent - before.sent, after.skipped - before.skipped);
+    if skipped * 10 <= sent + skipped {
+        return Ok(());
+    }
+    Err(preflight::kept_up(format!("{skipped} of {} left out", sent + skipped)))
+}
+
 /// What to say where this machine did not send all that was due.
 fn kept_up(counters: &flow::Counters) -> Option<String> {
     let flow::Counters { sent, skipped, max_late_ns, .. } = *counters;
@@ -470,6 +519,14 @@ mod tests {
         let other = relate(Some("c"), &sample);
         assert_eq!((other.offset_ms, other.plus_minus_ms), (Some(7.5), Some(3.5)));
         assert!(!relate(None, &ClockSample { boot_id: None, ..sample }).same_clock);
+    }
+
+    #[test]
+    fn a_tenth_left_out_in_settle_is_too_much() {
+        let counters = |sent, skipped| flow::Counters { sent, skipped, ..Default::default() };
+        assert!(kept_up_in_settle(&counters(10, 50), &counters(100, 60)).is_ok());
+        let failure = kept_up_in_settle(&counters(0, 0), &counters(89, 11)).unwrap_err();
+        assert_eq!(failure.check, "kept-up");
     }
 
     #[test]

@@ -88,10 +88,13 @@ fn rehomed(story: &Story, moved: Timed, world: &World) -> Option<Cause> {
         return Some(if seen { measured(text.into()) } else { inferred(text.into()) });
     }
     let gone = world.endpoint.not_serving.filter(|gone| gone.may_precede(moved))?;
-    let how = if world.endpoint.listed_not_serving {
-        "stopped serving (its readiness failed)"
-    } else {
-        "was removed"
+    let exits = world.exiting.first().map(|exiting| exiting.time);
+    let exited = [exits, world.container_exit.map(|(time, _)| time)];
+    let exited = exited.into_iter().flatten().any(|exit| exit.at <= gone.at);
+    let how = match (world.endpoint.listed_not_serving, exited) {
+        (true, false) => "stopped serving (its readiness failed)",
+        (true, true) => "stopped serving once the app had exited",
+        (false, _) => "was removed",
     };
     let ago = ms_between(moved.at, gone.at);
     let who = match story.protocol {

@@ -21,7 +21,7 @@ pub struct Findings {
     pub endpoint_removed_ms: Option<f64>,
     /// The entry node's rules no longer name the target (kernel evidence; null without).
     pub rules_removed_ms: Option<f64>,
-    /// The last TCP flow's end.
+    /// The last TCP flow's end; null unless each of them has a known one.
     pub last_tcp_end_ms: Option<f64>,
     /// The first UDP flow's first answer by another instance.
     pub first_rehomed_ms: Option<f64>,
@@ -35,8 +35,9 @@ pub struct Findings {
     pub container_exit_ms: Option<f64>,
     /// Its exit code.
     pub container_exit_code: Option<i32>,
-    /// `container_exit_ms` less `sigterm_ms` less the grace period, for a container that was
-    /// killed (137): how late the kill was.
+    /// How late the kill of a container that ended with 137 was: its app's last TCP end (where the
+    /// app ignored SIGTERM and all TCP flows have ended; else `container_exit_ms`, at most) less
+    /// `sigterm_ms` less the grace period.
     pub sigkill_after_grace_ms: Option<f64>,
     /// Last TCP end to endpoint removal (exit behaviour): the Service still lists a dead pod.
     pub dead_endpoint_window_ms: Option<f64>,

@@ -28,13 +28,13 @@ pub(super) fn findings(
     let mut bounds = Bounds(BTreeMap::new());
     let sigterm = world.sigterms.first().map(|sigterm| sigterm.time);
     let endpoint = &world.endpoint;
-    let last_tcp_end = ends(flows).max_by_key(|time| time.at);
+    let last_tcp_end = ends(flows).max_by_key(|time| time.at).filter(|_| all_ended(flows));
     let (exit, code) = world.container_exit.unzip();
     let killed = exit.filter(|_| code == Some(KILLED));
     let grace = config.grace_period.as_secs_f64() * 1e3;
-    // An app that exits at once and still holds a TCP flow is not dead: it has no such window.
-    let dead_since = last_tcp_end
-        .filter(|_| config.sigterm == Sigterm::Exit && none_survived(flows, Protocol::Tcp));
+    let dead_since = last_tcp_end.filter(|_| config.sigterm == Sigterm::Exit);
+    // The kernel closes a killed process's sockets at once; the kubelet and the watch tell later.
+    let killed_at = last_tcp_end.filter(|_| config.sigterm == Sigterm::Ignore).or(killed);
     let moves = || flows.iter().filter_map(move_of);
     let last_move = moves().max_by_key(|time| time.at);
     let findings = Findings {
@@ -51,7 +51,7 @@ pub(super) fn findings(
         container_exit_ms: bounds.at("container_exit_ms", exit),
         container_exit_code: code,
         sigkill_after_grace_ms: bounds
-            .between("sigkill_after_grace_ms", killed, sigterm)
+            .between("sigkill_after_grace_ms", killed.and(killed_at), sigterm)
             .map(|ms| round(ms - grace)),
         dead_endpoint_window_ms: bounds.between(
             "dead_endpoint_window_ms",
@@ -86,10 +86,10 @@ fn ends<'a>(flows: &'a [Judged]) -> impl Iterator<Item = Timed> + 'a {
         .filter(|time| time.at >= Ms(0))
 }
 
-fn none_survived(flows: &[Judged], protocol: Protocol) -> bool {
-    !flows.iter().any(|(story, ending)| {
-        story.protocol == protocol && matches!(ending.fate, Fate::Survived | Fate::NotMeasured)
-    })
+/// Whether every TCP flow has a known end: of one that has not, nothing says that it was not later.
+fn all_ended(flows: &[Judged]) -> bool {
+    let mut tcp = flows.iter().filter(|(story, _)| story.protocol == Protocol::Tcp);
+    tcp.all(|(_, ending)| matches!(ending.fate, Fate::Drained | Fate::Closed | Fate::Reset))
 }
 
 /// The first answer of another instance to a UDP flow, after the trigger.

@@ -199,6 +199,10 @@ fn of_one_flow<'a>(
     if let Some(trouble) = story.early_trouble(config.flows.silent_after) {
         warnings.add(id, format!("{trouble} before the trigger"));
     }
+    if let Some(end) = ending.time.filter(|time| time.at < Ms(0)) {
+        let ago = -end.at.ms();
+        warnings.add(id, format!("its end lies before the trigger, by {ago:.1} ms"));
+    }
     let failures = story.events.iter().filter_map(|o| match &o.event {
         Event::FlowFailed { error, .. } => Some(error),
         _ => None,

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use tokio::sync::watch;
 
-use super::Watching;
+use super::{Lost, Watching};
 use crate::clock::{Clock, Stamp};
 use crate::observation::{Event, Observation, Sink, Source};
 
@@ -52,7 +52,7 @@ impl Log {
     pub fn follow(self, api: Api<Pod>, sink: Sink) -> Watching<LogView> {
         let (publish, view) = watch::channel(LogView::default());
         let task = tokio::spawn(self.run(api, sink, publish)).abort_handle();
-        Watching { view, task }
+        Watching { view, lost: Lost::default(), source: Source::ProbeLog, task }
     }
 
     async fn run(self, api: Api<Pod>, sink: Sink, publish: watch::Sender<LogView>) {

@@ -9,6 +9,7 @@ mod pods;
 mod slices;
 
 use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::clock::Stamp;
-use crate::observation::{Event, Observation, Sink, Source};
+use crate::observation::{Event, Observation, Seen, Sink, Source};
 
 pub use log::{Log, LogView};
 pub use pods::{PodState, PodsView};
@@ -28,13 +29,26 @@ pub use slices::{EndpointState, SlicesView};
 /// A watch that runs until it is dropped.
 pub struct Watching<V> {
     view: watch::Receiver<V>,
+    lost: Lost,
+    source: Source,
     task: AbortHandle,
 }
+
+/// Since when, and why, a watch sees nothing; `None` while it sees.
+type Lost = Arc<Mutex<Option<(Stamp, String)>>>;
 
 impl<V: Clone> Watching<V> {
     /// The latest state.
     pub fn view(&self) -> V {
         self.view.borrow().clone()
+    }
+
+    /// The gap that a watch is in now, which it could tell only once it were over.
+    pub fn gap(&self) -> Option<Seen> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (at, reason) = lost?;
+        let gap = Event::WatchGap { until: Stamp::now(), reason };
+        Some(Observation::at_most(at, self.source, gap))
     }
 
     /// Waits until the state satisfies a condition and gives it; `None` if the watch has ended.
@@ -85,8 +99,10 @@ where
     <S::Object as Resource>::DynamicType: Default,
 {
     let (publish, view) = watch::channel(S::View::default());
-    let task = tokio::spawn(Loop { api, selector, subject, sink, publish }.run()).abort_handle();
-    Watching { view, task }
+    let lost = Lost::default();
+    let task = Loop { api, selector, subject, sink, publish, lost: Arc::clone(&lost) };
+    let task = tokio::spawn(task.run()).abort_handle();
+    Watching { view, lost, source: S::SOURCE, task }
 }
 
 struct Loop<S: Subject> {
@@ -95,6 +111,7 @@ struct Loop<S: Subject> {
     subject: S,
     sink: Sink,
     publish: watch::Sender<S::View>,
+    lost: Lost,
 }
 
 /// Why a watch's stream is over.
@@ -108,18 +125,17 @@ enum Over {
 impl<S: Subject> Loop<S> {
     async fn run(mut self) {
         let mut version: Option<String> = None;
-        let mut lost: Option<(Stamp, String)> = None;
         let mut pause = Duration::ZERO;
         loop {
             let began = Instant::now();
-            let reason = match self.connect(&mut version, &mut lost).await {
+            let reason = match self.connect(&mut version).await {
                 Over::Closed(reason) => reason,
                 Over::Broken(reason) => {
                     version = None;
                     reason
                 }
             };
-            lost.get_or_insert((Stamp::now(), reason));
+            self.lost().get_or_insert((Stamp::now(), reason));
             // One that has stood for a while is taken up at once, one that falls at once is not.
             if began.elapsed() > LONGEST_PAUSE {
                 pause = Duration::ZERO;
@@ -130,11 +146,7 @@ impl<S: Subject> Loop<S> {
     }
 
     /// Lists where there is no version to go on from, then watches until the stream is over.
-    async fn connect(
-        &mut self,
-        version: &mut Option<String>,
-        lost: &mut Option<(Stamp, String)>,
-    ) -> Over {
+    async fn connect(&mut self, version: &mut Option<String>) -> Over {
         let from = match version.take() {
             Some(version) => version,
             None => {
@@ -155,7 +167,8 @@ impl<S: Subject> Loop<S> {
             Ok(stream) => stream.boxed(),
             Err(error) => return Over::Broken(format!("watch: {error}")),
         };
-        if let Some((at, reason)) = lost.take() {
+        let lost = self.lost().take();
+        if let Some((at, reason)) = lost {
             let gap = Event::WatchGap { until: Stamp::now(), reason };
             self.emit(at, vec![gap]);
         }
@@ -185,6 +198,10 @@ impl<S: Subject> Loop<S> {
             };
             self.emit(at, events);
         }
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Option<(Stamp, String)>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in a whole list.
@@ -230,7 +247,6 @@ mod tests {
     use kube::client::Body;
     use serde_json::{Value, json};
     use std::collections::VecDeque;
-    use std::sync::{Arc, Mutex};
     use tokio::sync::mpsc;
 
     fn pod(name: &str, version: &str) -> Value {
@@ -321,6 +337,8 @@ mod tests {
         assert_eq!(until_asked(&asked, 4).await, ["list", "watch from 5", "list", "watch from 9"]);
         // The gap is told once the new watch stands, which this server never lets it.
         assert_eq!(told(&mut seen), ["seen a", "seen b", "seen c", "gone a"]);
+        let gap = watching.gap().expect("the gap that it is in");
+        assert!(matches!(gap.event, Event::WatchGap { reason, .. } if reason.contains("too old")));
     }
 
     #[tokio::test]

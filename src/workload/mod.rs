@@ -153,10 +153,11 @@ impl Workload {
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         let ours = ListParams::default().labels(&self.selector());
         let at_once = DeleteParams::default().grace_period(0);
-        gone_is_fine(services.delete(&self.name, &DeleteParams::default()).await.map(drop))?;
-        gone_is_fine(deployments.delete(&self.name, &DeleteParams::background()).await.map(drop))?;
-        sets.delete_collection(&DeleteParams::background(), &ours).await?;
         let removal = async {
+            let background = DeleteParams::background();
+            gone_is_fine(services.delete(&self.name, &background).await.map(drop))?;
+            gone_is_fine(deployments.delete(&self.name, &background).await.map(drop))?;
+            sets.delete_collection(&background, &ours).await?;
             loop {
                 pods.delete_collection(&at_once, &ours).await?;
                 if pods.list_metadata(&ours).await?.items.is_empty()
