@@ -369,3 +369,37 @@ fn a_file_whose_name_is_no_folders() {
     let folder = Folder::new().with("scenarios/my drain.toml", "sigterm = \"drain\"");
     insta::assert_snapshot!(folder.errors("scenarios/my drain.toml"));
 }
+
+/// To open a pipe is to wait for its writer.
+#[test]
+fn what_is_no_regular_file_is_not_opened() {
+    let folder = scenario("sigterm = \"exit\"")
+        .with("matrices/m.toml", "scenarios = [\"../scenarios/pipe.toml\"]");
+    let pipe = folder.0.path().join("scenarios/pipe.toml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for file in ["scenarios/pipe.toml", "matrices/m.toml"] {
+        assert!(folder.errors(file).contains("scenarios/pipe.toml is not a regular file"));
+    }
+    assert!(folder.errors("/dev/zero").contains("/dev/zero is not a regular file"));
+    assert!(folder.errors("/proc/kmsg").contains("neither a scenario nor a matrix"));
+}
+
+/// Whatever fits a file is told at once.
+#[test]
+fn files_of_nothing_but_errors_are_told_in_time() {
+    let many = |n: usize, line: &str| (0..n).map(|i| line.replace('N', &i.to_string())).collect();
+    let texts: [String; 6] = [
+        many(6_000, "aN = 1\n"),
+        "@\n".repeat(32_000),
+        "@".repeat(64_000),
+        "\n".repeat(65_000) + "@",
+        format!("scenarios = [{}]", many(6_000, "\"bN\", ")),
+        format!("scenarios = [\"a\"]\n[axes]\nrepeats = [{}]", many(8_000, "N, ")),
+    ];
+    let started = std::time::Instant::now();
+    for text in texts {
+        let folder = scenario("sigterm = \"exit\"").with("matrices/m.toml", text);
+        assert!(!folder.errors("matrices/m.toml").contains("KiB"));
+    }
+    assert!(started.elapsed() < std::time::Duration::from_secs(20));
+}

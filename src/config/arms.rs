@@ -18,7 +18,7 @@ use super::settings::{Setting, Settings};
 use super::source::Source;
 
 /// More arms than this are a slip: each has a cluster of its own.
-const MAX_ARMS: usize = 1_000;
+pub(super) const MAX_ARMS: usize = 1_000;
 
 /// The longest name of an arm: it is a folder's, and most file systems allow 255 bytes.
 const MAX_NAME: usize = 200;

@@ -6,6 +6,7 @@
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::arms::MAX_ARMS;
 use super::errors::{Problem, Problems, quote};
 use super::schema::{self, SYSCTLS};
 use super::settings::{self, Layer, Origin, Setting, Settings, in_order};
@@ -46,6 +47,17 @@ pub(super) fn read_axes(
                 Problem::at(value_place, format!("the axis {} has no values", quote(&name)))
                     .help("give it at least one, or take it out"),
             ),
+            DeValue::Array(values) if values.len() > MAX_ARMS => {
+                problems.push(
+                    Problem::at(
+                        place,
+                        format!("an axis of {} values: {MAX_ARMS} arms are the most", values.len()),
+                    )
+                    .help("each arm has a cluster of its own: leave out values"),
+                );
+                // An axis still, of which no arms are made.
+                axes.push(Axis { key: name, values: Vec::new() });
+            }
             DeValue::Array(values) => {
                 let values = axis_values(&name, values.iter(), origin, problems);
                 axes.push(Axis { key: name, values });

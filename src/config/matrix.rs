@@ -9,10 +9,10 @@ use std::sync::Arc;
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::arms::FileKind;
+use super::arms::{FileKind, MAX_ARMS};
 use super::axes::{Axis, read_axes};
 use super::errors::{Problem, Problems, likely, quote};
-use super::names::{NAME_HELP, neighbour, scenario_path, stem, unsafe_name};
+use super::names::{Folders, NAME_HELP, scenario_path, stem, unsafe_name};
 use super::schema;
 use super::settings::{self, Document, Layer, Origin, Settings, in_order};
 use super::source::{Place, Source};
@@ -151,10 +151,19 @@ fn read_matrix(
                             .help("name at least one: scenarios = [\"drain-delete\"]"),
                     );
                 }
+                parts.place = place.clone();
+                if entries.len() > MAX_ARMS {
+                    let message =
+                        format!("{} scenarios: {MAX_ARMS} arms are the most", entries.len());
+                    own.push(
+                        Problem::at(place, message)
+                            .help("each arm has a cluster of its own: leave out scenarios"),
+                    );
+                    continue;
+                }
                 let entries = entries.iter();
                 parts.scenarios =
                     read_scenarios(file, source, entries, &mut own, &mut of_scenarios);
-                parts.place = place;
             }
             ("axes", DeValue::Table(table)) => {
                 if table.is_empty() {
@@ -227,6 +236,7 @@ fn read_scenarios<'t>(
 ) -> Vec<ScenarioPart> {
     let mut seen: Vec<(String, Place)> = Vec::new();
     let mut scenarios = Vec::new();
+    let mut folders = Folders::default();
     for (index, entry) in entries.enumerate() {
         let place = Place::new(source, entry.span());
         let DeValue::String(text) = entry.get_ref() else {
@@ -270,7 +280,7 @@ fn read_scenarios<'t>(
             Err(problem) if problem.place.is_some() => of_scenarios.push(problem),
             Err(mut problem) => {
                 problem.place = Some(place);
-                own.push(problem.maybe_help(neighbour(&path, text)));
+                own.push(problem.maybe_help(folders.neighbour(&path, text)));
             }
         }
     }

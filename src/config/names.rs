@@ -2,6 +2,7 @@
 //!
 //! Takes an entry of `scenarios` or a path; gives the file or the name, or why there can be none.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::errors::{likely, quote};
@@ -30,21 +31,40 @@ pub(super) fn scenario_path(matrix: &Path, entry: &str) -> Result<PathBuf, Strin
     Ok(beside.join("scenarios").join(file))
 }
 
-/// The scenario beside a missing one that was likely meant.
-pub(super) fn neighbour(missing: &Path, entry: &str) -> Option<String> {
-    let folder = missing.parent()?;
-    let names: Vec<String> = folder
-        .read_dir()
-        .ok()?
-        .flatten()
-        .filter(|entry| entry.path().extension().is_some_and(|ext| ext == "toml"))
-        .map(|entry| stem(&entry.path()))
-        .collect();
-    let word = likely(&stem(missing), names.iter().map(String::as_str))?;
-    // As it would be written: an entry may be a path.
-    let folder = entry.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
-    let ending = if entry.ends_with(".toml") { ".toml" } else { "" };
-    Some(format!("did you mean \"{folder}{word}{ending}\"?"))
+/// What stands in the folders that missing scenarios were looked for in, each read once.
+#[derive(Default)]
+pub(super) struct Folders(BTreeMap<PathBuf, Vec<String>>);
+
+impl Folders {
+    /// The stems of a folder's TOML files, sorted.
+    fn stems(&mut self, folder: &Path) -> &[String] {
+        /// More files than these are looked through in no folder.
+        const MOST: usize = 1_000;
+        self.0.entry(folder.to_path_buf()).or_insert_with(|| {
+            // A file's bare name has the parent "".
+            let read = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            let entries = read.read_dir().into_iter().flatten().flatten();
+            let mut stems: Vec<String> = entries
+                .map(|entry| entry.path())
+                .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
+                .map(|path| stem(&path))
+                .take(MOST)
+                .collect();
+            stems.sort();
+            stems
+        })
+    }
+
+    /// The scenario beside a missing one that was likely meant.
+    pub fn neighbour(&mut self, missing: &Path, entry: &str) -> Option<String> {
+        let stems = self.stems(missing.parent()?);
+        let word = likely(&stem(missing), stems.iter().map(String::as_str))?;
+        // As it would be written: an entry may be a path.
+        let folder =
+            entry.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
+        let ending = if entry.ends_with(".toml") { ".toml" } else { "" };
+        Some(format!("did you mean \"{folder}{word}{ending}\"?"))
+    }
 }
 
 pub(super) fn stem(path: &Path) -> String {

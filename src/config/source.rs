@@ -14,7 +14,7 @@ use unicode_width::UnicodeWidthChar;
 use super::errors::Problem;
 
 /// Larger files are refused: they are no configuration, and each of their errors would be kept.
-const MAX_BYTES: u64 = 1_000_000;
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// Columns of a source line that a snippet shows at most.
 const MAX_COLUMNS: usize = 100;
@@ -56,17 +56,25 @@ impl Source {
             std::io::ErrorKind::IsADirectory => is_folder(path),
             _ => Problem::new(format!("cannot read {shown}: {error}")),
         };
-        if path.is_dir() {
+        let metadata = std::fs::metadata(path).map_err(failed)?;
+        if metadata.is_dir() {
             return Err(is_folder(path));
         }
+        if !metadata.is_file() {
+            return Err(Problem::new(format!("{shown} is not a regular file"))
+                .help("a pipe or a device may never end: save the scenario or matrix in a file"));
+        }
         let mut bytes = Vec::new();
-        // Not the metadata's length: a pipe has none.
-        File::open(path)
-            .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-            .map_err(failed)?;
+        // What the kernel only shows as a file has no length, and to read it may block
+        // (/proc/kmsg).
+        if metadata.len() > 0 {
+            File::open(path)
+                .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+                .map_err(failed)?;
+        }
         if bytes.len() as u64 > MAX_BYTES {
-            return Err(Problem::new(format!("{shown} is larger than 1 MB"))
-                .help("a scenario or matrix is a TOML file of a few lines"));
+            return Err(Problem::new(format!("{shown} is larger than 64 KiB"))
+                .help("a scenario or matrix is a few lines"));
         }
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Self::file(path, text, rank)),
