@@ -33,6 +33,7 @@ pub(super) fn read_axes(
         let value_place = origin.place(value.span());
         match value.get_ref() {
             DeValue::Table(table) if groups => read_axes(table, &name, origin, axes, problems),
+            _ if settings::is_lost(value) => axes.push(Axis { key: name, values: Vec::new() }),
             _ if schema::TABLES.contains(&name.as_str()) || name == "description" => problems.push(
                 Problem::at(place, format!("`{name}` cannot be an axis"))
                     .help("an axis is one key of a scenario, such as \"flows.tcp\" or \"cluster.proxy_mode\""),

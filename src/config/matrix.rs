@@ -143,6 +143,9 @@ fn read_matrix(
     let mut misspelt = false;
     for (key, value) in in_order(&document.table) {
         let place = Place::new(source, key.span());
+        if settings::is_lost(value) && KEYS.contains(&key.get_ref().as_ref()) {
+            continue;
+        }
         match (key.get_ref().as_ref(), value.get_ref()) {
             ("scenarios", DeValue::Array(entries)) => {
                 if entries.is_empty() {

@@ -230,23 +230,25 @@ impl Resolver<'_> {
         let tcp_interval = self.time("flows.tcp_interval", millis(100));
         let udp_interval = self.time("flows.udp_interval", millis(20));
         let silent_after = self.time("flows.silent_after", secs(2));
-        if let (Some(tcp), Some(udp), Some(silent)) = (tcp_interval, udp_interval, silent_after) {
-            let (key, interval) = match tcp >= udp {
-                true => ("tcp_interval", tcp),
-                false => ("udp_interval", udp),
-            };
-            if silent <= interval {
-                let full = format!("flows.{key}");
-                let message = format!(
-                    "silent_after ({}{}) is not longer than {key} ({}{})",
-                    time(silent),
-                    self.by_default("flows.silent_after"),
-                    time(interval),
-                    self.by_default(&full),
-                );
-                let help = "silence between two heartbeats is none: make it several intervals";
-                self.blame(["flows.silent_after", &full], At::Value, message, help);
-            }
+        // The heartbeats of a protocol without flows are none.
+        let slowest = [("tcp_interval", tcp, tcp_interval), ("udp_interval", udp, udp_interval)]
+            .into_iter()
+            .filter(|(_, flows, _)| flows.is_some_and(|flows| flows > 0))
+            .filter_map(|(key, _, interval)| interval.map(|interval| (key, interval)))
+            .max_by_key(|(_, interval)| *interval);
+        if let (Some((key, interval)), Some(silent)) = (slowest, silent_after)
+            && silent <= interval
+        {
+            let full = format!("flows.{key}");
+            let message = format!(
+                "silent_after ({}{}) is not longer than {key} ({}{})",
+                time(silent),
+                self.by_default("flows.silent_after"),
+                time(interval),
+                self.by_default(&full),
+            );
+            let help = "silence between two heartbeats is none: make it several intervals";
+            self.blame(["flows.silent_after", &full], At::Value, message, help);
         }
         let enter_by = self.enter_by(nodes);
         Some(Flows {

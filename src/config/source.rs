@@ -143,6 +143,19 @@ impl Place {
         self.source.text.get(line).unwrap_or_default()
     }
 
+    /// The whole bare word that it stands in.
+    pub fn word(&self) -> Self {
+        let line = self.source.line(self.line() - 1);
+        let ends = |c: char| c.is_whitespace() || "=[]{},#\"'".contains(c);
+        let text = &self.source.text;
+        let start = self.span.start.clamp(line.start, line.end);
+        // The last such character, and what comes after it.
+        let before = text[line.start..start].char_indices().rev().find(|(_, c)| ends(*c));
+        let before = before.map_or(line.start, |(at, c)| line.start + at + c.len_utf8());
+        let after = text[start..line.end].find(ends).map_or(line.end, |at| start + at);
+        Self { source: Arc::clone(&self.source), span: before..after }
+    }
+
     /// Its own text.
     pub fn text(&self) -> &str {
         self.source.text.get(self.span.clone()).unwrap_or_default()

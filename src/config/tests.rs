@@ -204,6 +204,28 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
 #[case::quoted_dots("sigterm = 'exit'\n'flows.tcp' = 3", "2:1 unknown key `flows.tcp`")]
 #[case::twice("sigterm = 'exit'\nrepeats = 1\nrepeats = 2", "3:1 duplicate key `repeats`")]
 #[case::no_quotes("sigterm = exit", "1:11 a string without quotes")]
+#[case::word_like_a_boolean("sigterm = 'drain'\nreadiness = fail", "2:13 a string without quotes")]
+#[case::words_in_an_array("sigterm = [fail, pass]", "1:12 a string without quotes")]
+#[case::word_like_a_number(
+    "sigterm = 'exit'\ndescription = nobody",
+    "2:15 a string without quotes"
+)]
+#[case::time_like_a_date("sigterm = 'exit'\nsettle = 30-s # x", "2:10 a string without quotes")]
+#[case::time_no_quotes("sigterm = 'exit'\nsettle = 30s", "2:10 a string without quotes")]
+#[case::version_no_quotes(
+    "sigterm = 'exit'\ncluster.kubernetes = 1.34.0",
+    "2:22 a string without quotes"
+)]
+#[case::a_date(
+    "sigterm = 'exit'\nsettle = 2000-13-01",
+    "2:10 invalid date, expected month between 01 and 12"
+)]
+#[case::two_equals("sigterm = 'exit'\nrepeats == 3", "2:10 a second `=`")]
+#[case::two_equals_in_a_time("sigterm = 'exit'\nsettle == 5", "2:9 a second `=`")]
+#[case::two_equals_before_a_word("sigterm == 'exit'", "1:10 a second `=`")]
+#[case::two_equals_in_flows("sigterm = 'exit'\nflows.tcp == 0\nflows.udp = 0", "2:12 a second `=`")]
+#[case::two_equals_before_a_table("sigterm = 'exit'\nflows == { tcp = 1 }", "2:8 a second `=`")]
+#[case::two_equals_in_a_matrix("scenarios == ['a']", "1:12 a second `=`")]
 #[case::no_value("sigterm =\n", "1:10 a key without a value")]
 #[case::axes_only("axes.repeats = [1]", "1:1 `scenarios` is missing")]
 #[case::empty_matrix("scenarios = []", "1:13 no scenarios")]
@@ -223,11 +245,31 @@ fn a_single_slip_is_a_single_error(#[case] text: &str, #[case] expected: &str) {
 #[case::named("flows.enter_by='dw-worker2'")]
 #[case::no_settle("settle='0s'")]
 #[case::no_udp("flows.udp=0")]
+#[case::no_heartbeats("flows={udp=0,udp_interval='5s'}")]
+#[case::no_heartbeats_of_tcp("flows={tcp=0,tcp_interval='5s'}")]
 #[case::zero_window("drain_window='0s'")]
 #[case::parts("grace_period='1m 30s'")]
 #[case::crlf("description='x'\r\n")]
 fn unusual_but_right(#[case] line: &str) {
     assert_eq!(errors(&format!("sigterm = 'drain'\n{line}"), &[]), [""; 0]);
+}
+
+#[test]
+fn a_word_without_quotes_is_shown_with_them() {
+    let help = |text: &str| read(text, &[]).unwrap_err().problems()[0].notes[0].clone();
+    let help = |text: &str| help(text).replace("help: words and times stand in quotes: ", "");
+    assert_eq!(help("readiness = fail # as ever"), "readiness = \"fail\"");
+    assert_eq!(help("description = nobody is here"), "description = \"nobody is here\"");
+    assert_eq!(help("flows = { enter_by = node-1 }"), "\"node-1\"");
+    assert_eq!(help("sigterm = [fail, pass]"), "\"fail\"");
+    assert_eq!(help("flows.silent_after = 30-s"), "flows.silent_after = \"30-s\"");
+    assert_eq!(help("cluster.kubernetes = 1.34.0"), "cluster.kubernetes = \"1.34.0\"");
+}
+
+#[test]
+fn an_axis_lost_by_the_parser_is_one_error() {
+    let text = "scenarios == ['a']\n[axes]\nrepeats == [1, 2]";
+    assert_eq!(errors(text, &[]), ["1:12 a second `=`", "3:10 a second `=`"]);
 }
 
 #[test]
