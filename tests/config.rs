@@ -403,3 +403,22 @@ fn files_of_nothing_but_errors_are_told_in_time() {
     }
     assert!(started.elapsed() < std::time::Duration::from_secs(20));
 }
+
+#[test]
+fn wrong_values_of_axes_are_told_by_themselves() {
+    let folder = scenario("sigterm = \"exit\"").with(
+        "matrices/m.toml",
+        "scenarios = [\"a\"]\n[axes]\n\"cluster.sysctls.kernel.x\" = [0, 1]\ntrigger = [\"a b\", \"a-b\"]\n",
+    );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn what_is_not_supported() {
+    let folder = scenario(
+        "sigterm = \"exit\"\nterminationGracePeriodSeconds = 30\nreplicas = 3\n\
+         [flows]\nenter_by = \"worker-9\"\n[cluster]\nkubernetes = \"9.9.9\"\n[axes]\nrepeats = [1]\n",
+    )
+    .with("scenarios/b.toml", "sigterm = \"exit\"\ncluster.provider = \"kind\"\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml") + &folder.errors("scenarios/b.toml"));
+}

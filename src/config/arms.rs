@@ -70,6 +70,8 @@ struct Draft<'a> {
     scenario: &'a ScenarioPart,
     /// One value of each axis.
     axes: Vec<(&'a Axis, &'a Setting)>,
+    /// Whether all those values are right, and so the name is the one that was meant.
+    right: bool,
 }
 
 /// Reads the matrix in `source` and resolves the arms that `only` picks (all, if it is empty).
@@ -132,20 +134,23 @@ fn draft<'a>(parts: &'a Parts, problems: &mut Problems) -> Option<Vec<Draft<'a>>
             axes.reverse();
             let name = name(&scenario.name, &axes, &parts.axes);
             let place = axes.last().map_or(&parts.place, |(_, value)| &value.value_place);
-            if name.len() > MAX_NAME {
+            let right = axes.iter().all(|(_, value)| value.value.is_some());
+            if right && name.len() > MAX_NAME {
                 let message =
                     format!("the arm's name {} is longer than {MAX_NAME} bytes", quote(&name));
                 problems.push(
                     Problem::at(place.clone(), message)
                         .help("its folder is named so: use shorter values"),
                 );
-            } else if let Some(same) = drafts.iter().find(|d| d.name.eq_ignore_ascii_case(&name)) {
+            } else if let Some(same) =
+                drafts.iter().find(|d| right && d.right && d.name.eq_ignore_ascii_case(&name))
+            {
                 problems.push(
                     Problem::at(place.clone(), format!("two arms of one name: {}", quote(&same.name)))
                         .help("an arm is named after its values, as far as a file name can hold them: make them differ in letters and digits"),
                 );
             } else {
-                drafts.push(Draft { name, scenario, axes });
+                drafts.push(Draft { name, scenario, axes, right });
             }
         }
     }

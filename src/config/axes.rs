@@ -31,6 +31,11 @@ pub(super) fn read_axes(
         let place = origin.place(key.span());
         let groups = schema::TABLES.contains(&name.as_str()) || prefix.starts_with(SYSCTLS);
         let value_place = origin.place(value.span());
+        let sysctl = schema::sysctl_name(&name).filter(|_| !value.get_ref().is_table());
+        if let Some(problem) = sysctl.and_then(|name| settings::wrong_sysctl(name, &place)) {
+            problems.push(problem);
+            continue;
+        }
         match value.get_ref() {
             DeValue::Table(table) if groups => read_axes(table, &name, origin, axes, problems),
             _ if settings::is_lost(value) => axes.push(Axis { key: name, values: Vec::new() }),

@@ -85,11 +85,15 @@ pub(super) fn read(file: &Path, source: &Arc<Source>, problems: &mut Problems) -
 
 /// Tells a matrix from a scenario by what stands in it, misspelt or not.
 fn kind(table: &DeTable<'_>) -> Option<FileKind> {
-    if table.contains_key("scenarios") || table.contains_key("axes") {
+    if table.contains_key("scenarios") {
         return Some(FileKind::Matrix);
     }
+    // With axes too: they are what is wrong in it.
     if table.contains_key("sigterm") {
         return Some(FileKind::Scenario);
+    }
+    if table.contains_key("axes") {
+        return Some(FileKind::Matrix);
     }
     let names: Vec<&str> = schema::names_in("").chain(["scenarios", "axes"]).collect();
     in_order(table).find_map(|(key, _)| match likely(key.get_ref(), names.iter().copied())? {

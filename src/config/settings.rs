@@ -258,7 +258,15 @@ pub(super) fn set(
 
 /// A key that nothing is known of; the help says which was likely meant, or where it belongs.
 pub(super) fn unknown_key(name: &str, place: Place, layer: Layer) -> Problem {
+    if name == "axes" && layer == Layer::Scenario {
+        return Problem::at(place, "`axes` in a scenario")
+            .help("axes stand in a matrix, a file with scenarios = [\"…\"] and [axes]");
+    }
     let (table, key) = name.rsplit_once('.').unwrap_or(("", name));
+    let kubernetes = schema::KUBERNETES.iter().find(|(word, _)| word.eq_ignore_ascii_case(key));
+    if let Some((_, help)) = kubernetes {
+        return Problem::at(place, format!("unknown key {}", quote(name))).help(help);
+    }
     let known = schema::KEYS.iter().find(|known| known.short() == key);
     let help = match (likely(key, schema::names_in(table)), known) {
         (Some(word), _) => format!("did you mean `{}`?", join(table, word)),
@@ -286,7 +294,7 @@ fn known_keys(table: &str) -> String {
 }
 
 /// Why this is no sysctl that a node's net namespace has of its own.
-fn wrong_sysctl(name: &str, place: &Place) -> Option<Problem> {
+pub(super) fn wrong_sysctl(name: &str, place: &Place) -> Option<Problem> {
     let part = |part: &str| {
         !part.is_empty()
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')

@@ -227,6 +227,32 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
 #[case::two_equals_before_a_table("sigterm = 'exit'\nflows == { tcp = 1 }", "2:8 a second `=`")]
 #[case::two_equals_in_a_matrix("scenarios == ['a']", "1:12 a second `=`")]
 #[case::no_value("sigterm =\n", "1:10 a key without a value")]
+#[case::provider(
+    "sigterm = 'exit'\ncluster.provider = 'kind'",
+    "2:20 `cluster.provider` cannot be `kind` yet"
+)]
+#[case::provider_and_node(
+    "sigterm = 'exit'\ncluster.provider = 'context'\nflows.enter_by = 'dw-worker2'\ncluster.kubernetes = '1.99.0'",
+    "2:20 `cluster.provider` cannot be `context` yet"
+)]
+#[case::old(
+    "sigterm = 'exit'\ncluster.kubernetes = '1.32.9'",
+    "2:22 no local cluster can have Kubernetes 1.32.9"
+)]
+#[case::new(
+    "sigterm = 'exit'\ncluster.kubernetes = '9.9.9'",
+    "2:22 no local cluster can have Kubernetes 9.9.9"
+)]
+#[case::no_node(
+    "sigterm = 'exit'\nflows.enter_by = 'node-3'",
+    "2:18 enter_by = \"node-3\": the cluster has no such node"
+)]
+#[case::axes_in_a_scenario("sigterm = 'exit'\n[axes]\nrepeats = [1]", "2:2 `axes` in a scenario")]
+#[case::kubernetes_grace(
+    "sigterm = 'exit'\nterminationGracePeriodSeconds = 30",
+    "2:1 unknown key `terminationGracePeriodSeconds`"
+)]
+#[case::replicas("sigterm = 'exit'\n[pod]\nreplicas = 3", "3:1 unknown key `pod.replicas`")]
 #[case::axes_only("axes.repeats = [1]", "1:1 `scenarios` is missing")]
 #[case::empty_matrix("scenarios = []", "1:13 no scenarios")]
 #[case::unsafe_entry("scenarios = ['a/b']", "1:14 `a/b` is no safe name")]
@@ -239,10 +265,9 @@ fn a_single_slip_is_a_single_error(#[case] text: &str, #[case] expected: &str) {
 }
 
 #[rstest]
-#[case::kind("cluster.provider='kind'")]
-#[case::context("cluster.provider='context'")]
 #[case::ipvs("cluster.proxy_mode='ipvs'")]
-#[case::named("flows.enter_by='dw-worker2'")]
+#[case::named("flows.enter_by='node-2'")]
+#[case::version("cluster.kubernetes='1.37.9'")]
 #[case::no_settle("settle='0s'")]
 #[case::no_udp("flows.udp=0")]
 #[case::no_heartbeats("flows={udp=0,udp_interval='5s'}")]

@@ -73,6 +73,11 @@ impl<'a> Reader<'a> {
             return Err(self.wrong(what).help(format!("one of {all}")));
         };
         if let Some(word) = words.iter().find(|word| **word == text.as_ref()) {
+            if schema::NOT_YET.contains(&(self.key.name, word)) {
+                return Err(self
+                    .wrong(format!("cannot be {} yet", quote(text)))
+                    .help("\"local\" and \"auto\" are supported"));
+            }
             return Ok(Value::Word(word));
         }
         let help = match likely(text, words.iter().copied()) {
