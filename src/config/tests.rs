@@ -94,9 +94,16 @@ fn defaults_follow_what_is_set() {
 #[test]
 fn sysctls_may_be_written_in_any_way_that_toml_has() {
     let text = "sigterm = 'exit'\n[cluster.sysctls]\n'net.ipv4.a' = 1\nnet.ipv4.b = '2 3'";
-    let arm = scenario(text, &["cluster.sysctls.net.ipv4.c=4", "cluster={sysctls={net.d=5}}"]);
+    let arm = scenario(
+        text,
+        &[
+            "cluster.sysctls.net.ipv4.c=4",
+            "cluster={sysctls={net.d=5}}",
+            "cluster.sysctls.\"net.e\"=6",
+        ],
+    );
     let sysctls: Vec<_> = arm.cluster.sysctls.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    assert_eq!(sysctls, ["net.d=5", "net.ipv4.a=1", "net.ipv4.b=2 3", "net.ipv4.c=4"]);
+    assert_eq!(sysctls, ["net.d=5", "net.e=6", "net.ipv4.a=1", "net.ipv4.b=2 3", "net.ipv4.c=4"]);
 }
 
 #[rstest]
@@ -130,7 +137,12 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
 #[case::no_unit_quoted("sigterm = 'exit'\nsettle = '3'", "2:10 `settle` has no unit")]
 #[case::no_unit_float("sigterm = 'exit'\nsettle = 1.5", "2:10 `settle` has no unit")]
 #[case::unit("sigterm = 'exit'\nsettle = '3 sek'", "2:13 `settle` has an unknown unit `sek`")]
-#[case::negative("sigterm = 'exit'\nsettle = '-3s'", "2:10 `settle` is no time: `-3s`")]
+#[case::negative("sigterm = 'exit'\nsettle = '-3s'", "2:10 `settle` must not be negative")]
+#[case::months("sigterm = 'exit'\nsettle = '1M'", "2:12 `settle` has an unknown unit `M`")]
+#[case::days("sigterm = 'exit'\nsettle = '1 h 0days'", "2:16 `settle` has an unknown unit `days`")]
+#[case::nanoseconds("sigterm = 'exit'\nsettle = '5us'", "2:12 `settle` has an unknown unit `us`")]
+#[case::zero_window("sigterm = 'drain'\ndrain_window = '0'", "2:16 `drain_window` has no unit")]
+#[case::negative_number("sigterm = 'exit'\nsettle = -3", "2:10 `settle` must not be negative")]
 #[case::long("sigterm = 'exit'\nsettle = '25h'", "2:10 `settle` must be at most 24h")]
 #[case::longer(
     "sigterm = 'exit'\nsettle = '99999999999999999999999s'",

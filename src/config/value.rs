@@ -115,6 +115,16 @@ impl<'a> Reader<'a> {
                 return Err(self.wrong(what).help(self.example()));
             }
         };
+        if text.trim_start().starts_with('-') {
+            return Err(self.wrong("must not be negative").help(self.example()));
+        }
+        // To humantime it is a time.
+        if text.trim() == "0" {
+            return Err(self.no_unit("0"));
+        }
+        if let Some(unit) = unknown_unit(text) {
+            return Err(self.unknown_unit(text, unit));
+        }
         let time = humantime::parse_duration(text).map_err(|e| self.no_time(text, &e))?;
         let problem = if time > schema::LONGEST {
             self.wrong("must be at most 24h")
@@ -129,6 +139,9 @@ impl<'a> Reader<'a> {
     }
 
     fn no_unit(&self, number: &str) -> Problem {
+        if number.starts_with('-') {
+            return self.wrong("must not be negative").help(self.example());
+        }
         let unit = if self.key.example.ends_with("ms\"") { "ms" } else { "s" };
         let simple = number.len() < 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let help = if simple {
@@ -139,22 +152,37 @@ impl<'a> Reader<'a> {
         self.wrong("has no unit").help(help)
     }
 
+    fn unknown_unit(&self, text: &str, at: std::ops::Range<usize>) -> Problem {
+        const LONG: [(&str, &str); 12] = [
+            ("msec", "ms"),
+            ("millis", "ms"),
+            ("milliseconds", "ms"),
+            ("sec", "s"),
+            ("secs", "s"),
+            ("seconds", "s"),
+            ("min", "m"),
+            ("mins", "m"),
+            ("minutes", "m"),
+            ("hr", "h"),
+            ("hour", "h"),
+            ("hours", "h"),
+        ];
+        let units = "the units are ms, s, m and h";
+        let unit = &text[at.clone()];
+        let known = LONG.iter().find(|(long, _)| likely(unit, [*long]).is_some());
+        let mut problem = self.wrong(format!("has an unknown unit {}", quote(unit)));
+        problem.place = Some(self.origin.place(self.within(text, at.clone())));
+        match known {
+            Some((_, unit)) => problem.help(format!("did you mean `{unit}`? {units}")),
+            None => problem.help(format!("{units}; {}", self.example())),
+        }
+    }
+
     /// Says which part of a string keeps it from being a time.
     fn no_time(&self, text: &str, error: &humantime::DurationError) -> Problem {
-        let units = "the units are ms, s, m and h";
         match error {
             humantime::DurationError::UnknownUnit { unit, .. } if unit.is_empty() => {
                 self.no_unit(text.trim())
-            }
-            humantime::DurationError::UnknownUnit { unit, start, end, .. } => {
-                const UNITS: [&str; 9] =
-                    ["ms", "s", "m", "h", "sec", "min", "seconds", "minutes", "hours"];
-                let mut problem = self.wrong(format!("has an unknown unit {}", quote(unit)));
-                problem.place = Some(self.origin.place(self.within(text, *start..*end)));
-                match likely(unit, UNITS) {
-                    Some(unit) => problem.help(format!("did you mean `{unit}`? {units}")),
-                    None => problem.help(format!("{units}; {}", self.example())),
-                }
             }
             humantime::DurationError::NumberOverflow => {
                 self.wrong("must be at most 24h").help(self.example())
@@ -237,6 +265,25 @@ impl<'a> Reader<'a> {
         }
         Ok(Value::Text(text))
     }
+}
+
+/// The first word of a time that is none of the units that may be written. humantime knows more,
+/// and its `M` is a month.
+fn unknown_unit(text: &str) -> Option<std::ops::Range<usize>> {
+    let mut start = None;
+    for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
+        match (c.is_alphabetic(), start) {
+            (true, None) => start = Some(at),
+            (false, Some(from)) => {
+                if !["ms", "s", "m", "h"].contains(&&text[from..at]) {
+                    return Some(from..at);
+                }
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// `None` if it fits no integer at all.
