@@ -422,3 +422,31 @@ fn what_is_not_supported() {
     .with("scenarios/b.toml", "sigterm = \"exit\"\ncluster.provider = \"kind\"\n");
     insta::assert_snapshot!(folder.errors("scenarios/a.toml") + &folder.errors("scenarios/b.toml"));
 }
+
+#[test]
+fn a_scenario_that_cannot_be_found() {
+    let folder = scenario("sigterm = \"exit\"").with("matrices/exit.toml", "sigterm = \"exit\"").with(
+        "matrices/m.toml",
+        "scenarios = [\n  \"a.toml\",\n  \"./a\",\n  \"b/a\",\n  \"nope\",\n  \"none/here.toml\",\n  \"exti.toml\",\n]\n",
+    );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+/// It is there, so nothing else was meant.
+#[test]
+fn a_scenario_that_cannot_be_read() {
+    let folder = scenario("#".repeat(70_000)).with("matrices/m.toml", "scenarios = [\"a\", \"b\"]");
+    fs::create_dir(folder.0.path().join("scenarios/b.toml")).unwrap();
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn a_scenario_of_two_matrices_is_told_once() {
+    let folder = scenario("sigterm = \"exti\"\nrepeats = 0\n")
+        .with("matrices/m.toml", "scenarios = [\"a\"]")
+        .with("matrices/n.toml", "scenarios = [\"a\"]\nx = 1");
+    let (code, out, err) = folder.run(&["check", "matrices/m.toml", "matrices/n.toml"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert_eq!(err.matches("cannot be `exti`").count(), 1, "{err}");
+    assert!(err.ends_with("\n\n3 errors\n"), "{err}");
+}

@@ -15,7 +15,7 @@ use super::errors::{Problem, Problems, likely, quote};
 use super::names::{Folders, NAME_HELP, scenario_path, stem, unsafe_name};
 use super::schema;
 use super::settings::{self, Document, Layer, Origin, Settings, in_order};
-use super::source::{Place, Source};
+use super::source::{Place, Source, shown};
 use super::value::a_type;
 
 /// A scenario's file.
@@ -55,7 +55,7 @@ pub(super) fn read(file: &Path, source: &Arc<Source>, problems: &mut Problems) -
         Some(FileKind::Scenario) => {
             let name = stem(file);
             if let Some(why) = unsafe_name(&name) {
-                problems.push(Problem::new(format!("{}: {why}", file.display())).help(NAME_HELP));
+                problems.push(Problem::new(format!("{}: {why}", shown(file))).help(NAME_HELP));
             }
             let scenario = read_scenario(name, source, document, problems);
             Some(Parts {
@@ -130,7 +130,7 @@ fn read_matrix(
 ) -> Parts {
     let mut own = Problems::default();
     if let Some(why) = unsafe_name(&stem(file)) {
-        own.push(Problem::new(format!("{}: {why}", file.display())).help(NAME_HELP));
+        own.push(Problem::new(format!("{}: {why}", shown(file))).help(NAME_HELP));
     }
     let mut parts = Parts {
         kind: FileKind::Matrix,
@@ -257,7 +257,10 @@ fn read_scenarios<'t>(
         let path = match scenario_path(file, text) {
             Ok(path) => path,
             Err(why) => {
-                own.push(Problem::at(place, why).help(NAME_HELP));
+                own.push(Problem::at(place, why).help(match text.contains('/') {
+                    true => format!("a path ends in .toml: {}", quote(&format!("{text}.toml"))),
+                    false => NAME_HELP.to_string(),
+                }));
                 continue;
             }
         };
@@ -278,7 +281,7 @@ fn read_scenarios<'t>(
             Ok(source) => {
                 let document = Document::parse(&source);
                 if kind(&document.table) == Some(FileKind::Matrix) {
-                    let what = format!("{} is a matrix, not a scenario", path.display());
+                    let what = format!("{} is a matrix, not a scenario", shown(&path));
                     own.push(Problem::at(place, what));
                     continue;
                 }
@@ -287,7 +290,10 @@ fn read_scenarios<'t>(
             Err(problem) if problem.place.is_some() => of_scenarios.push(problem),
             Err(mut problem) => {
                 problem.place = Some(place);
-                own.push(problem.maybe_help(folders.neighbour(&path, text)));
+                // Of a file that is there the error itself says enough.
+                let missing = matches!(path.try_exists(), Ok(false));
+                let help = missing.then(|| folders.help(file, &path, text)).flatten();
+                own.push(problem.maybe_help(help));
             }
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::errors::{likely, quote};
+use super::source::shown;
 
 /// The file of an entry of `scenarios`, or why there can be none.
 pub(super) fn scenario_path(matrix: &Path, entry: &str) -> Result<PathBuf, String> {
@@ -48,6 +49,7 @@ impl Folders {
                 .map(|entry| entry.path())
                 .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
                 .map(|path| stem(&path))
+                .filter(|stem| unsafe_name(stem).is_none())
                 .take(MOST)
                 .collect();
             stems.sort();
@@ -55,10 +57,44 @@ impl Folders {
         })
     }
 
+    /// What to write in the place of an entry whose file is missing.
+    pub fn help(&mut self, matrix: &Path, missing: &Path, entry: &str) -> Option<String> {
+        const LISTED: usize = 10;
+        if let Some(name) = entry.strip_suffix(".toml")
+            && scenario_path(matrix, name).is_ok_and(|path| path.is_file())
+        {
+            return Some(format!("without .toml it is looked up in scenarios/: \"{name}\""));
+        }
+        if let Some(help) = self.neighbour(missing, entry) {
+            return Some(help);
+        }
+        let folder = missing.parent()?;
+        let shown = match folder.as_os_str().is_empty() {
+            true => "the current folder".to_string(),
+            false => shown(folder),
+        };
+        Some(match self.stems(folder) {
+            [] if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+                format!("there is no folder {shown}")
+            }
+            [] => format!("there is no TOML file in {shown}"),
+            stems => {
+                let listed: Vec<&str> = stems.iter().take(LISTED).map(String::as_str).collect();
+                let more = match stems.len() - listed.len() {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                format!("in {shown} are {}{more}", listed.join(", "))
+            }
+        })
+    }
+
     /// The scenario beside a missing one that was likely meant.
-    pub fn neighbour(&mut self, missing: &Path, entry: &str) -> Option<String> {
+    fn neighbour(&mut self, missing: &Path, entry: &str) -> Option<String> {
         let stems = self.stems(missing.parent()?);
-        let word = likely(&stem(missing), stems.iter().map(String::as_str))?;
+        let own = stem(missing);
+        let others = stems.iter().map(String::as_str).filter(|other| *other != own);
+        let word = likely(&own, others)?;
         // As it would be written: an entry may be a path.
         let folder =
             entry.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));

@@ -34,7 +34,7 @@ pub(super) struct Source {
 impl Source {
     /// A file's text, read already.
     pub fn file(path: &Path, text: String, rank: usize) -> Arc<Self> {
-        Self::new(Some(path.display().to_string()), text, rank)
+        Self::new(Some(shown(path)), text, rank)
     }
 
     /// A flag as given: `--set repeats=1`. Flags come after all files.
@@ -50,7 +50,7 @@ impl Source {
 
     /// Reads a file; a problem without a place, or at the first byte that is not UTF-8.
     pub fn read(path: &Path, rank: usize) -> Result<Arc<Self>, Problem> {
-        let shown = path.display();
+        let shown = shown(path);
         let failed = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::NotFound => Problem::new(format!("no such file: {shown}")),
             std::io::ErrorKind::IsADirectory => is_folder(path),
@@ -105,8 +105,28 @@ impl Source {
     }
 }
 
+/// A path for people: nothing that moves a terminal's cursor, and no longer than is of use.
+pub fn shown(path: &Path) -> String {
+    const LONGEST: usize = 200;
+    let text: String = path
+        .display()
+        .to_string()
+        .chars()
+        .map(|c| match cell(c).0 {
+            // What has no cell of its own.
+            text if !text.starts_with(c) => c.escape_unicode().to_string(),
+            text => text,
+        })
+        .collect();
+    // The end tells the files of one folder apart.
+    match text.char_indices().rev().nth(LONGEST) {
+        Some((at, _)) => format!("…{}", &text[text.ceil_char_boundary(at + 1)..]),
+        None => text,
+    }
+}
+
 fn is_folder(path: &Path) -> Problem {
-    Problem::new(format!("{} is a folder", path.display()))
+    Problem::new(format!("{} is a folder", shown(path)))
         .help("name a scenario or matrix file (TOML)")
 }
 
@@ -300,6 +320,16 @@ mod tests {
         assert_eq!(place("", 5..9).location(), "a.toml:1:1");
         assert_eq!(place("a = [\n\n", 7..7).location(), "a.toml:1:6");
         assert_eq!(place("é", 1..1).span, 0..0);
+    }
+
+    #[test]
+    fn a_path_is_one_short_line() {
+        assert_eq!(
+            shown(Path::new("é/a\u{1b}[31m\n\u{202e}.toml")),
+            "é/a\\u{1b}[31m\\u{a}\\u{202e}.toml"
+        );
+        let long = shown(Path::new(&("é".repeat(5_000) + "/a.toml")));
+        assert!(long.starts_with('…') && long.ends_with("/a.toml") && long.chars().count() == 201);
     }
 
     #[test]
