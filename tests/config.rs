@@ -450,3 +450,10 @@ fn a_scenario_of_two_matrices_is_told_once() {
     assert_eq!(err.matches("cannot be `exti`").count(), 1, "{err}");
     assert!(err.ends_with("\n\n3 errors\n"), "{err}");
 }
+
+#[test]
+fn a_flag_that_fits_some_arms() {
+    let (code, _, err) = run(&root(), &["plan", "matrices/paper.toml", "--set", "readiness=pass"]);
+    assert_eq!(code, 2);
+    insta::assert_snapshot!(err);
+}

@@ -90,6 +90,7 @@ pub(super) fn load(
         let names: Vec<&str> = drafts.iter().map(|draft| draft.name.as_str()).collect();
         overrides::check_only(only, &names, problems);
     }
+    let before = problems.count();
     let picked = |draft: &&Draft<'_>| only.is_empty() || only.contains(&draft.name);
     let arms: Vec<Arm> = drafts
         .iter()
@@ -97,6 +98,7 @@ pub(super) fn load(
         .filter(|_| parts.whole)
         .filter_map(|draft| draft.resolve(&parts, &flags, problems))
         .collect();
+    only_for_some(&arms, problems.since(before));
     Some(Matrix {
         name: file.file_stem()?.to_string_lossy().into_owned(),
         kind: parts.kind,
@@ -108,6 +110,26 @@ pub(super) fn load(
         overrides: set.to_vec(),
         only: only.to_vec(),
     })
+}
+
+/// A flag that some arms contradict and others do not is best given for those others alone.
+fn only_for_some(right: &[Arm], problems: &mut [Problem]) {
+    const LISTED: usize = 4;
+    if right.is_empty() {
+        return;
+    }
+    let listed = right.iter().take(LISTED).map(|arm| format!(" --only {}", arm.name));
+    let more = match right.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let help = format!("help: pick the arms that it fits:{}{more}", listed.collect::<String>());
+    for problem in problems {
+        if problem.place.as_ref().is_some_and(|place| place.source.path.is_none()) {
+            problem.notes.retain(|note| !note.starts_with("help: "));
+            problem.notes.insert(0, help.clone());
+        }
+    }
 }
 
 /// All arms, the last axis fastest; `None` if they are too many.

@@ -245,7 +245,8 @@ pub(super) fn set(
         settings.insert(name.to_string(), setting);
         return;
     }
-    let typed = value::read(key, name, value, origin).map_err(|problem| problems.push(problem));
+    let typed =
+        value::read(key, name, value, origin, &key_place).map_err(|problem| problems.push(problem));
     let text = match (&typed, value.get_ref()) {
         (_, DeValue::String(text)) => text.to_string(),
         (Ok(Value::Count(number)), _) => number.to_string(),

@@ -303,6 +303,20 @@ fn a_word_without_quotes_is_shown_with_them() {
     assert_eq!(help("cluster.kubernetes = 1.34.0"), "cluster.kubernetes = \"1.34.0\"");
 }
 
+#[rstest]
+#[case::dotted("flows.tcp = 'x'", &[], "for example flows.tcp = 10")]
+#[case::in_a_table("[flows]\ntcp = 'x'", &[], "for example tcp = 10")]
+#[case::inline("flows = {tcp='7'}", &[], "without quotes: tcp = 7")]
+#[case::quoted("'settle' = 3", &[], "write it with its unit, in quotes: 'settle' = \"3s\"")]
+#[case::whole("grace_period = 30.5", &[], "write it with its unit, in quotes: grace_period = \"31s\"")]
+#[case::flag("", &["settle=1"], "write it with its unit: --set settle=1s")]
+#[case::flag_number("", &["flows.tcp=x"], "for example --set flows.tcp=10")]
+#[case::flag_version("", &["cluster.kubernetes=1.35"], "with the patch release: --set cluster.kubernetes=1.35.0")]
+fn help_can_be_copied(#[case] line: &str, #[case] set: &[&str], #[case] expected: &str) {
+    let errors = read(&format!("sigterm = 'exit'\n{line}"), set).unwrap_err();
+    assert_eq!(errors.problems()[0].notes, [format!("help: {expected}")]);
+}
+
 #[test]
 fn an_axis_lost_by_the_parser_is_one_error() {
     let text = "scenarios == ['a']\n[axes]\nrepeats == [1, 2]";
