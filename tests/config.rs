@@ -387,9 +387,11 @@ fn what_is_no_regular_file_is_not_opened() {
 /// Whatever fits a file is told at once.
 #[test]
 fn files_of_nothing_but_errors_are_told_in_time() {
-    let many = |n: usize, line: &str| (0..n).map(|i| line.replace('N', &i.to_string())).collect();
+    let many = |n: usize, line: &str| -> String {
+        (0..n).map(|i| line.replace('N', &i.to_string())).collect()
+    };
     let texts: [String; 6] = [
-        many(6_000, "aN = 1\n"),
+        format!("scenarios = [\"a\"]\n{}", many(6_000, "aN = 1\n")),
         "@\n".repeat(32_000),
         "@".repeat(64_000),
         "\n".repeat(65_000) + "@",
