@@ -369,3 +369,93 @@ fn a_file_whose_name_is_no_folders() {
     let folder = Folder::new().with("scenarios/my drain.toml", "sigterm = \"drain\"");
     insta::assert_snapshot!(folder.errors("scenarios/my drain.toml"));
 }
+
+/// To open a pipe is to wait for its writer.
+#[test]
+fn what_is_no_regular_file_is_not_opened() {
+    let folder = scenario("sigterm = \"exit\"")
+        .with("matrices/m.toml", "scenarios = [\"../scenarios/pipe.toml\"]");
+    let pipe = folder.0.path().join("scenarios/pipe.toml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for file in ["scenarios/pipe.toml", "matrices/m.toml"] {
+        assert!(folder.errors(file).contains("scenarios/pipe.toml is not a regular file"));
+    }
+    assert!(folder.errors("/dev/zero").contains("/dev/zero is not a regular file"));
+    assert!(folder.errors("/proc/kmsg").contains("neither a scenario nor a matrix"));
+}
+
+/// Whatever fits a file is told at once.
+#[test]
+fn files_of_nothing_but_errors_are_told_in_time() {
+    let many = |n: usize, line: &str| -> String {
+        (0..n).map(|i| line.replace('N', &i.to_string())).collect()
+    };
+    let texts: [String; 6] = [
+        format!("scenarios = [\"a\"]\n{}", many(6_000, "aN = 1\n")),
+        "@\n".repeat(32_000),
+        "@".repeat(64_000),
+        "\n".repeat(65_000) + "@",
+        format!("scenarios = [{}]", many(6_000, "\"bN\", ")),
+        format!("scenarios = [\"a\"]\n[axes]\nrepeats = [{}]", many(8_000, "N, ")),
+    ];
+    let started = std::time::Instant::now();
+    for text in texts {
+        let folder = scenario("sigterm = \"exit\"").with("matrices/m.toml", text);
+        assert!(!folder.errors("matrices/m.toml").contains("KiB"));
+    }
+    assert!(started.elapsed() < std::time::Duration::from_secs(20));
+}
+
+#[test]
+fn wrong_values_of_axes_are_told_by_themselves() {
+    let folder = scenario("sigterm = \"exit\"").with(
+        "matrices/m.toml",
+        "scenarios = [\"a\"]\n[axes]\n\"cluster.sysctls.kernel.x\" = [0, 1]\ntrigger = [\"a b\", \"a-b\"]\n",
+    );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn what_is_not_supported() {
+    let folder = scenario(
+        "sigterm = \"exit\"\nterminationGracePeriodSeconds = 30\nreplicas = 3\n\
+         [flows]\nenter_by = \"worker-9\"\n[cluster]\nkubernetes = \"9.9.9\"\n[axes]\nrepeats = [1]\n",
+    )
+    .with("scenarios/b.toml", "sigterm = \"exit\"\ncluster.provider = \"kind\"\n");
+    insta::assert_snapshot!(folder.errors("scenarios/a.toml") + &folder.errors("scenarios/b.toml"));
+}
+
+#[test]
+fn a_scenario_that_cannot_be_found() {
+    let folder = scenario("sigterm = \"exit\"").with("matrices/exit.toml", "sigterm = \"exit\"").with(
+        "matrices/m.toml",
+        "scenarios = [\n  \"a.toml\",\n  \"./a\",\n  \"b/a\",\n  \"nope\",\n  \"none/here.toml\",\n  \"exti.toml\",\n]\n",
+    );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+/// It is there, so nothing else was meant.
+#[test]
+fn a_scenario_that_cannot_be_read() {
+    let folder = scenario("#".repeat(70_000)).with("matrices/m.toml", "scenarios = [\"a\", \"b\"]");
+    fs::create_dir(folder.0.path().join("scenarios/b.toml")).unwrap();
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
+}
+
+#[test]
+fn a_scenario_of_two_matrices_is_told_once() {
+    let folder = scenario("sigterm = \"exti\"\nrepeats = 0\n")
+        .with("matrices/m.toml", "scenarios = [\"a\"]")
+        .with("matrices/n.toml", "scenarios = [\"a\"]\nx = 1");
+    let (code, out, err) = folder.run(&["check", "matrices/m.toml", "matrices/n.toml"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert_eq!(err.matches("cannot be `exti`").count(), 1, "{err}");
+    assert!(err.ends_with("\n\n3 errors\n"), "{err}");
+}
+
+#[test]
+fn a_flag_that_fits_some_arms() {
+    let (code, _, err) = run(&root(), &["plan", "matrices/paper.toml", "--set", "readiness=pass"]);
+    assert_eq!(code, 2);
+    insta::assert_snapshot!(err);
+}

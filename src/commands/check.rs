@@ -5,25 +5,26 @@ use std::process::ExitCode;
 use super::Exit;
 use super::plan::{count, print};
 use crate::cli::CheckArgs;
-use crate::config::{self, FileKind, Matrix};
+use crate::config::{self, Errors, FileKind, Matrix};
 
 /// Runs the command: a line on stdout for each file that is right, all errors on stderr.
 pub fn run(args: &CheckArgs) -> ExitCode {
     let mut right = String::new();
-    let mut wrong = Vec::new();
+    let mut wrong: Option<Errors> = None;
     for file in &args.files {
         match config::load(file, &[], &[]) {
             Ok(matrix) => {
-                right.push_str(&format!("ok  {}: {}\n", file.display(), summary(&matrix)));
+                right.push_str(&format!("ok  {}: {}\n", config::shown(file), summary(&matrix)));
             }
-            Err(errors) => wrong.push(errors.to_string()),
+            Err(errors) => match &mut wrong {
+                Some(all) => all.merge(errors),
+                None => wrong = Some(errors),
+            },
         }
     }
     let printed = print(&right);
-    if wrong.is_empty() {
-        return printed.into();
-    }
-    eprintln!("{}", wrong.join("\n\n"));
+    let Some(wrong) = wrong else { return printed.into() };
+    eprintln!("{wrong}");
     Exit::Usage.min(printed).into()
 }
 

@@ -18,7 +18,7 @@ use super::settings::{Setting, Settings};
 use super::source::Source;
 
 /// More arms than this are a slip: each has a cluster of its own.
-const MAX_ARMS: usize = 1_000;
+pub(super) const MAX_ARMS: usize = 1_000;
 
 /// The longest name of an arm: it is a folder's, and most file systems allow 255 bytes.
 const MAX_NAME: usize = 200;
@@ -70,6 +70,8 @@ struct Draft<'a> {
     scenario: &'a ScenarioPart,
     /// One value of each axis.
     axes: Vec<(&'a Axis, &'a Setting)>,
+    /// Whether all those values are right, and so the name is the one that was meant.
+    right: bool,
 }
 
 /// Reads the matrix in `source` and resolves the arms that `only` picks (all, if it is empty).
@@ -88,6 +90,7 @@ pub(super) fn load(
         let names: Vec<&str> = drafts.iter().map(|draft| draft.name.as_str()).collect();
         overrides::check_only(only, &names, problems);
     }
+    let before = problems.count();
     let picked = |draft: &&Draft<'_>| only.is_empty() || only.contains(&draft.name);
     let arms: Vec<Arm> = drafts
         .iter()
@@ -95,6 +98,7 @@ pub(super) fn load(
         .filter(|_| parts.whole)
         .filter_map(|draft| draft.resolve(&parts, &flags, problems))
         .collect();
+    only_for_some(&arms, problems.since(before));
     Some(Matrix {
         name: file.file_stem()?.to_string_lossy().into_owned(),
         kind: parts.kind,
@@ -106,6 +110,26 @@ pub(super) fn load(
         overrides: set.to_vec(),
         only: only.to_vec(),
     })
+}
+
+/// A flag that some arms contradict and others do not is best given for those others alone.
+fn only_for_some(right: &[Arm], problems: &mut [Problem]) {
+    const LISTED: usize = 4;
+    if right.is_empty() {
+        return;
+    }
+    let listed = right.iter().take(LISTED).map(|arm| format!(" --only {}", arm.name));
+    let more = match right.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let help = format!("help: pick the arms that it fits:{}{more}", listed.collect::<String>());
+    for problem in problems {
+        if problem.place.as_ref().is_some_and(|place| place.source.path.is_none()) {
+            problem.notes.retain(|note| !note.starts_with("help: "));
+            problem.notes.insert(0, help.clone());
+        }
+    }
 }
 
 /// All arms, the last axis fastest; `None` if they are too many.
@@ -132,20 +156,23 @@ fn draft<'a>(parts: &'a Parts, problems: &mut Problems) -> Option<Vec<Draft<'a>>
             axes.reverse();
             let name = name(&scenario.name, &axes, &parts.axes);
             let place = axes.last().map_or(&parts.place, |(_, value)| &value.value_place);
-            if name.len() > MAX_NAME {
+            let right = axes.iter().all(|(_, value)| value.value.is_some());
+            if right && name.len() > MAX_NAME {
                 let message =
                     format!("the arm's name {} is longer than {MAX_NAME} bytes", quote(&name));
                 problems.push(
                     Problem::at(place.clone(), message)
                         .help("its folder is named so: use shorter values"),
                 );
-            } else if let Some(same) = drafts.iter().find(|d| d.name.eq_ignore_ascii_case(&name)) {
+            } else if let Some(same) =
+                drafts.iter().find(|d| right && d.right && d.name.eq_ignore_ascii_case(&name))
+            {
                 problems.push(
                     Problem::at(place.clone(), format!("two arms of one name: {}", quote(&same.name)))
                         .help("an arm is named after its values, as far as a file name can hold them: make them differ in letters and digits"),
                 );
             } else {
-                drafts.push(Draft { name, scenario, axes });
+                drafts.push(Draft { name, scenario, axes, right });
             }
         }
     }

@@ -6,6 +6,7 @@
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::arms::MAX_ARMS;
 use super::errors::{Problem, Problems, quote};
 use super::schema::{self, SYSCTLS};
 use super::settings::{self, Layer, Origin, Setting, Settings, in_order};
@@ -30,8 +31,14 @@ pub(super) fn read_axes(
         let place = origin.place(key.span());
         let groups = schema::TABLES.contains(&name.as_str()) || prefix.starts_with(SYSCTLS);
         let value_place = origin.place(value.span());
+        let sysctl = schema::sysctl_name(&name).filter(|_| !value.get_ref().is_table());
+        if let Some(problem) = sysctl.and_then(|name| settings::wrong_sysctl(name, &place)) {
+            problems.push(problem);
+            continue;
+        }
         match value.get_ref() {
             DeValue::Table(table) if groups => read_axes(table, &name, origin, axes, problems),
+            _ if settings::is_lost(value) => axes.push(Axis { key: name, values: Vec::new() }),
             _ if schema::TABLES.contains(&name.as_str()) || name == "description" => problems.push(
                 Problem::at(place, format!("`{name}` cannot be an axis"))
                     .help("an axis is one key of a scenario, such as \"flows.tcp\" or \"cluster.proxy_mode\""),
@@ -46,6 +53,17 @@ pub(super) fn read_axes(
                 Problem::at(value_place, format!("the axis {} has no values", quote(&name)))
                     .help("give it at least one, or take it out"),
             ),
+            DeValue::Array(values) if values.len() > MAX_ARMS => {
+                problems.push(
+                    Problem::at(
+                        place,
+                        format!("an axis of {} values: {MAX_ARMS} arms are the most", values.len()),
+                    )
+                    .help("each arm has a cluster of its own: leave out values"),
+                );
+                // An axis still, of which no arms are made.
+                axes.push(Axis { key: name, values: Vec::new() });
+            }
             DeValue::Array(values) => {
                 let values = axis_values(&name, values.iter(), origin, problems);
                 axes.push(Axis { key: name, values });

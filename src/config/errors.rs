@@ -3,6 +3,7 @@
 //! Takes problems in any order, from whichever part found them; gives them each once, in the
 //! files' order, as text with places. Knows no keys and no rules.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use super::source::Place;
@@ -93,6 +94,14 @@ impl Errors {
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.problems.len() + self.untold
+    }
+
+    /// Adds those of another file; what both came upon, in a scenario that both name, is told once.
+    pub fn merge(&mut self, other: Self) {
+        let told: HashSet<String> = self.problems.iter().map(ToString::to_string).collect();
+        let new = other.problems.into_iter().filter(|problem| !told.contains(&problem.to_string()));
+        self.problems.extend(new);
+        self.untold += other.untold;
     }
 
     #[cfg(test)]

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::arms::FileKind;
+use super::arms::{FileKind, MAX_ARMS};
 use super::axes::{Axis, read_axes};
 use super::errors::{Problem, Problems, likely, quote};
-use super::names::{NAME_HELP, neighbour, scenario_path, stem, unsafe_name};
+use super::names::{Folders, NAME_HELP, scenario_path, stem, unsafe_name};
 use super::schema;
 use super::settings::{self, Document, Layer, Origin, Settings, in_order};
-use super::source::{Place, Source};
+use super::source::{Place, Source, shown};
 use super::value::a_type;
 
 /// A scenario's file.
@@ -55,7 +55,7 @@ pub(super) fn read(file: &Path, source: &Arc<Source>, problems: &mut Problems) -
         Some(FileKind::Scenario) => {
             let name = stem(file);
             if let Some(why) = unsafe_name(&name) {
-                problems.push(Problem::new(format!("{}: {why}", file.display())).help(NAME_HELP));
+                problems.push(Problem::new(format!("{}: {why}", shown(file))).help(NAME_HELP));
             }
             let scenario = read_scenario(name, source, document, problems);
             Some(Parts {
@@ -85,11 +85,15 @@ pub(super) fn read(file: &Path, source: &Arc<Source>, problems: &mut Problems) -
 
 /// Tells a matrix from a scenario by what stands in it, misspelt or not.
 fn kind(table: &DeTable<'_>) -> Option<FileKind> {
-    if table.contains_key("scenarios") || table.contains_key("axes") {
+    if table.contains_key("scenarios") {
         return Some(FileKind::Matrix);
     }
+    // With axes too: they are what is wrong in it.
     if table.contains_key("sigterm") {
         return Some(FileKind::Scenario);
+    }
+    if table.contains_key("axes") {
+        return Some(FileKind::Matrix);
     }
     let names: Vec<&str> = schema::names_in("").chain(["scenarios", "axes"]).collect();
     in_order(table).find_map(|(key, _)| match likely(key.get_ref(), names.iter().copied())? {
@@ -126,7 +130,7 @@ fn read_matrix(
 ) -> Parts {
     let mut own = Problems::default();
     if let Some(why) = unsafe_name(&stem(file)) {
-        own.push(Problem::new(format!("{}: {why}", file.display())).help(NAME_HELP));
+        own.push(Problem::new(format!("{}: {why}", shown(file))).help(NAME_HELP));
     }
     let mut parts = Parts {
         kind: FileKind::Matrix,
@@ -143,6 +147,9 @@ fn read_matrix(
     let mut misspelt = false;
     for (key, value) in in_order(&document.table) {
         let place = Place::new(source, key.span());
+        if settings::is_lost(value) && KEYS.contains(&key.get_ref().as_ref()) {
+            continue;
+        }
         match (key.get_ref().as_ref(), value.get_ref()) {
             ("scenarios", DeValue::Array(entries)) => {
                 if entries.is_empty() {
@@ -151,10 +158,19 @@ fn read_matrix(
                             .help("name at least one: scenarios = [\"drain-delete\"]"),
                     );
                 }
+                parts.place = place.clone();
+                if entries.len() > MAX_ARMS {
+                    let message =
+                        format!("{} scenarios: {MAX_ARMS} arms are the most", entries.len());
+                    own.push(
+                        Problem::at(place, message)
+                            .help("each arm has a cluster of its own: leave out scenarios"),
+                    );
+                    continue;
+                }
                 let entries = entries.iter();
                 parts.scenarios =
                     read_scenarios(file, source, entries, &mut own, &mut of_scenarios);
-                parts.place = place;
             }
             ("axes", DeValue::Table(table)) => {
                 if table.is_empty() {
@@ -227,6 +243,7 @@ fn read_scenarios<'t>(
 ) -> Vec<ScenarioPart> {
     let mut seen: Vec<(String, Place)> = Vec::new();
     let mut scenarios = Vec::new();
+    let mut folders = Folders::default();
     for (index, entry) in entries.enumerate() {
         let place = Place::new(source, entry.span());
         let DeValue::String(text) = entry.get_ref() else {
@@ -240,7 +257,10 @@ fn read_scenarios<'t>(
         let path = match scenario_path(file, text) {
             Ok(path) => path,
             Err(why) => {
-                own.push(Problem::at(place, why).help(NAME_HELP));
+                own.push(Problem::at(place, why).help(match text.contains('/') {
+                    true => format!("a path ends in .toml: {}", quote(&format!("{text}.toml"))),
+                    false => NAME_HELP.to_string(),
+                }));
                 continue;
             }
         };
@@ -261,7 +281,7 @@ fn read_scenarios<'t>(
             Ok(source) => {
                 let document = Document::parse(&source);
                 if kind(&document.table) == Some(FileKind::Matrix) {
-                    let what = format!("{} is a matrix, not a scenario", path.display());
+                    let what = format!("{} is a matrix, not a scenario", shown(&path));
                     own.push(Problem::at(place, what));
                     continue;
                 }
@@ -270,7 +290,10 @@ fn read_scenarios<'t>(
             Err(problem) if problem.place.is_some() => of_scenarios.push(problem),
             Err(mut problem) => {
                 problem.place = Some(place);
-                own.push(problem.maybe_help(neighbour(&path, text)));
+                // Of a file that is there the error itself says enough.
+                let missing = matches!(path.try_exists(), Ok(false));
+                let help = missing.then(|| folders.help(file, &path, text)).flatten();
+                own.push(problem.maybe_help(help));
             }
         }
     }

@@ -30,6 +30,7 @@ use std::path::Path;
 pub use arms::{Arm, FileKind, Matrix};
 pub use errors::Errors;
 pub use scenario::*;
+pub(crate) use source::shown;
 
 /// Reads a matrix, or a scenario as a matrix of one.
 ///

@@ -2,9 +2,11 @@
 //!
 //! Takes an entry of `scenarios` or a path; gives the file or the name, or why there can be none.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::errors::{likely, quote};
+use super::source::shown;
 
 /// The file of an entry of `scenarios`, or why there can be none.
 pub(super) fn scenario_path(matrix: &Path, entry: &str) -> Result<PathBuf, String> {
@@ -30,21 +32,75 @@ pub(super) fn scenario_path(matrix: &Path, entry: &str) -> Result<PathBuf, Strin
     Ok(beside.join("scenarios").join(file))
 }
 
-/// The scenario beside a missing one that was likely meant.
-pub(super) fn neighbour(missing: &Path, entry: &str) -> Option<String> {
-    let folder = missing.parent()?;
-    let names: Vec<String> = folder
-        .read_dir()
-        .ok()?
-        .flatten()
-        .filter(|entry| entry.path().extension().is_some_and(|ext| ext == "toml"))
-        .map(|entry| stem(&entry.path()))
-        .collect();
-    let word = likely(&stem(missing), names.iter().map(String::as_str))?;
-    // As it would be written: an entry may be a path.
-    let folder = entry.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
-    let ending = if entry.ends_with(".toml") { ".toml" } else { "" };
-    Some(format!("did you mean \"{folder}{word}{ending}\"?"))
+/// What stands in the folders that missing scenarios were looked for in, each read once.
+#[derive(Default)]
+pub(super) struct Folders(BTreeMap<PathBuf, Vec<String>>);
+
+impl Folders {
+    /// The stems of a folder's TOML files, sorted.
+    fn stems(&mut self, folder: &Path) -> &[String] {
+        /// More files than these are looked through in no folder.
+        const MOST: usize = 1_000;
+        self.0.entry(folder.to_path_buf()).or_insert_with(|| {
+            // A file's bare name has the parent "".
+            let read = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            let entries = read.read_dir().into_iter().flatten().flatten();
+            let mut stems: Vec<String> = entries
+                .map(|entry| entry.path())
+                .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
+                .map(|path| stem(&path))
+                .filter(|stem| unsafe_name(stem).is_none())
+                .take(MOST)
+                .collect();
+            stems.sort();
+            stems
+        })
+    }
+
+    /// What to write in the place of an entry whose file is missing.
+    pub fn help(&mut self, matrix: &Path, missing: &Path, entry: &str) -> Option<String> {
+        const LISTED: usize = 10;
+        if let Some(name) = entry.strip_suffix(".toml")
+            && scenario_path(matrix, name).is_ok_and(|path| path.is_file())
+        {
+            return Some(format!("without .toml it is looked up in scenarios/: \"{name}\""));
+        }
+        if let Some(help) = self.neighbour(missing, entry) {
+            return Some(help);
+        }
+        let folder = missing.parent()?;
+        let shown = match folder.as_os_str().is_empty() {
+            true => "the current folder".to_string(),
+            false => shown(folder),
+        };
+        Some(match self.stems(folder) {
+            [] if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+                format!("there is no folder {shown}")
+            }
+            [] => format!("there is no TOML file in {shown}"),
+            stems => {
+                let listed: Vec<&str> = stems.iter().take(LISTED).map(String::as_str).collect();
+                let more = match stems.len() - listed.len() {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                format!("in {shown} are {}{more}", listed.join(", "))
+            }
+        })
+    }
+
+    /// The scenario beside a missing one that was likely meant.
+    fn neighbour(&mut self, missing: &Path, entry: &str) -> Option<String> {
+        let stems = self.stems(missing.parent()?);
+        let own = stem(missing);
+        let others = stems.iter().map(String::as_str).filter(|other| *other != own);
+        let word = likely(&own, others)?;
+        // As it would be written: an entry may be a path.
+        let folder =
+            entry.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
+        let ending = if entry.ends_with(".toml") { ".toml" } else { "" };
+        Some(format!("did you mean \"{folder}{word}{ending}\"?"))
+    }
 }
 
 pub(super) fn stem(path: &Path) -> String {

@@ -4,7 +4,7 @@
 //! flag. Knows nothing of files.
 
 use serde_spanned::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
 use super::errors::{Problem, Problems, likely, quote};
 use super::schema;
@@ -45,7 +45,8 @@ fn read_one(flag: &str, index: usize, set: &mut Settings, problems: &mut Problem
     };
     let key_start = NAME.len() + key.len() - key.trim_start().len();
     let key_place = Place::new(&source, key_start..NAME.len() + key.trim_end().len());
-    let key = key.trim();
+    let plain = plain_key(key.trim());
+    let key = plain.as_str();
     let offset = NAME.len() + flag.len() - text.trim_start().len();
     let text = text.trim();
     let origin = Origin { source, offset, layer: Layer::Flag };
@@ -64,6 +65,22 @@ fn read_one(flag: &str, index: usize, set: &mut Settings, problems: &mut Problem
         ),
         _ => settings::set(key, key_place, &value, &origin, set, problems),
     }
+}
+
+/// A key without its quotes: `cluster.sysctls."net.ipv4.x"` as TOML has it.
+fn plain_key(key: &str) -> String {
+    let text = format!("{key} = 0");
+    let table = key.contains(['"', '\'']).then(|| DeTable::parse(&text).ok()).flatten();
+    let mut segments = Vec::new();
+    let mut table = table.as_ref().map(Spanned::get_ref);
+    while let Some((segment, value)) = table.and_then(|table| table.iter().next()) {
+        segments.push(segment.get_ref().as_ref());
+        table = match value.get_ref() {
+            DeValue::Table(table) => Some(table),
+            _ => None,
+        };
+    }
+    if segments.is_empty() { key.to_string() } else { segments.join(".") }
 }
 
 /// A TOML value; anything else is a string whose quotes were left out.

@@ -44,7 +44,7 @@ pub(super) fn resolve(
     let mut resolver = Resolver { settings, whole, problems };
     let sigterm: Option<Sigterm> = resolver.sigterm(missing);
     let cluster = resolver.cluster();
-    let scenario = resolver.scenario(sigterm, cluster.as_ref().map(|cluster| cluster.nodes));
+    let scenario = resolver.scenario(sigterm, cluster.as_ref());
     match (scenario, cluster) {
         (Some(scenario), Some(cluster)) if problems.count() == before => Some((scenario, cluster)),
         _ => None,
@@ -121,6 +121,7 @@ impl Resolver<'_> {
                 _ => sysctls = None,
             }
         }
+        self.version();
         Some(ClusterSpec {
             provider: self.word("cluster.provider", ProviderKind::Auto)?,
             kubernetes: self.text("cluster.kubernetes", Some("1.34.0".into()))??,
@@ -130,12 +131,35 @@ impl Resolver<'_> {
         })
     }
 
+    /// Told here, not when the first cluster is to come up: that may be hours into a run.
+    fn version(&mut self) {
+        let provider = self.word("cluster.provider", ProviderKind::Auto);
+        let Some(Value::Text(version)) =
+            self.setting("cluster.kubernetes").and_then(|setting| setting.value.as_ref())
+        else {
+            return;
+        };
+        let minor =
+            version.strip_prefix("1.").and_then(|rest| rest.split('.').next()?.parse().ok());
+        let known = minor.is_some_and(|minor: u32| schema::LOCAL_MINORS.contains(&minor));
+        if !known && provider.is_some_and(is_local) {
+            let (first, last) = (schema::LOCAL_MINORS.start(), schema::LOCAL_MINORS.end());
+            let message = format!("no local cluster can have Kubernetes {version}");
+            let help = format!("the supported versions are 1.{first} to 1.{last}");
+            self.blame(["cluster.kubernetes", "cluster.provider"], At::Value, message, &help);
+        }
+    }
+
     /// Each part by itself first, so that one wrong value hides no contradiction of others.
-    fn scenario(&mut self, sigterm: Option<Sigterm>, nodes: Option<u32>) -> Option<Scenario> {
+    fn scenario(
+        &mut self,
+        sigterm: Option<Sigterm>,
+        cluster: Option<&ClusterSpec>,
+    ) -> Option<Scenario> {
         let grace_period = self.time("grace_period", secs(30));
         let drain_window = self.drain_window(sigterm, grace_period);
         let readiness = self.readiness(sigterm);
-        let flows = self.flows(nodes);
+        let flows = self.flows(cluster);
         Some(Scenario {
             description: self.text("description", None)?,
             sigterm: sigterm?,
@@ -215,7 +239,7 @@ impl Resolver<'_> {
         self.word("readiness", default).map(Some)
     }
 
-    fn flows(&mut self, nodes: Option<u32>) -> Option<Flows> {
+    fn flows(&mut self, cluster: Option<&ClusterSpec>) -> Option<Flows> {
         let tcp = self.count("flows.tcp", 10);
         let udp = self.count("flows.udp", 10);
         if tcp == Some(0) && udp == Some(0) {
@@ -230,25 +254,27 @@ impl Resolver<'_> {
         let tcp_interval = self.time("flows.tcp_interval", millis(100));
         let udp_interval = self.time("flows.udp_interval", millis(20));
         let silent_after = self.time("flows.silent_after", secs(2));
-        if let (Some(tcp), Some(udp), Some(silent)) = (tcp_interval, udp_interval, silent_after) {
-            let (key, interval) = match tcp >= udp {
-                true => ("tcp_interval", tcp),
-                false => ("udp_interval", udp),
-            };
-            if silent <= interval {
-                let full = format!("flows.{key}");
-                let message = format!(
-                    "silent_after ({}{}) is not longer than {key} ({}{})",
-                    time(silent),
-                    self.by_default("flows.silent_after"),
-                    time(interval),
-                    self.by_default(&full),
-                );
-                let help = "silence between two heartbeats is none: make it several intervals";
-                self.blame(["flows.silent_after", &full], At::Value, message, help);
-            }
+        // The heartbeats of a protocol without flows are none.
+        let slowest = [("tcp_interval", tcp, tcp_interval), ("udp_interval", udp, udp_interval)]
+            .into_iter()
+            .filter(|(_, flows, _)| flows.is_some_and(|flows| flows > 0))
+            .filter_map(|(key, _, interval)| interval.map(|interval| (key, interval)))
+            .max_by_key(|(_, interval)| *interval);
+        if let (Some((key, interval)), Some(silent)) = (slowest, silent_after)
+            && silent <= interval
+        {
+            let full = format!("flows.{key}");
+            let message = format!(
+                "silent_after ({}{}) is not longer than {key} ({}{})",
+                time(silent),
+                self.by_default("flows.silent_after"),
+                time(interval),
+                self.by_default(&full),
+            );
+            let help = "silence between two heartbeats is none: make it several intervals";
+            self.blame(["flows.silent_after", &full], At::Value, message, help);
         }
-        let enter_by = self.enter_by(nodes);
+        let enter_by = self.enter_by(cluster);
         Some(Flows {
             tcp: tcp?,
             udp: udp?,
@@ -259,8 +285,8 @@ impl Resolver<'_> {
         })
     }
 
-    fn enter_by(&mut self, nodes: Option<u32>) -> Option<EnterBy> {
-        let nodes = nodes?;
+    fn enter_by(&mut self, cluster: Option<&ClusterSpec>) -> Option<EnterBy> {
+        let nodes = cluster?.nodes;
         let default = if nodes >= 2 { "other-node" } else { "pod-node" };
         let enter_by = EnterBy::from(self.text("flows.enter_by", Some(default.into()))??);
         if enter_by == EnterBy::OtherNode && nodes < 2 {
@@ -268,6 +294,17 @@ impl Resolver<'_> {
             let help = "enter by \"pod-node\", or have at least 2 nodes";
             self.blame(["flows.enter_by", "cluster.nodes"], At::Value, message.into(), help);
             return None;
+        }
+        if let EnterBy::Named(name) = &enter_by
+            && is_local(cluster?.provider)
+        {
+            let names: Vec<String> = (1..=nodes).map(|n| format!("node-{n}")).collect();
+            if !names.contains(name) {
+                let message = format!("enter_by = {name:?}: the cluster has no such node");
+                let help = format!("its nodes are {}", names.join(", "));
+                self.blame(["flows.enter_by", "cluster.nodes"], At::Value, message, &help);
+                return None;
+            }
         }
         Some(enter_by)
     }
@@ -324,6 +361,11 @@ fn as_word<'de, T: Deserialize<'de>>(value: &Value) -> Option<T> {
         }
         _ => None,
     }
+}
+
+/// Whether its clusters are this machine's processes.
+fn is_local(provider: ProviderKind) -> bool {
+    matches!(provider, ProviderKind::Auto | ProviderKind::Local)
 }
 
 fn time(time: Duration) -> humantime::FormattedDuration {

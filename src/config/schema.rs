@@ -92,6 +92,23 @@ pub(super) const KEYS: &[Key] = &[
     key("cluster.proxy_mode", Kind::Word(&["iptables", "nftables", "ipvs"]), "\"iptables\""),
 ];
 
+/// Words that are known and not supported yet.
+pub(super) const NOT_YET: [(&str, &str); 2] =
+    [("cluster.provider", "kind"), ("cluster.provider", "context")];
+
+/// The minor versions of Kubernetes 1 that local clusters are written for
+/// (src/cluster/local/components/versions.rs has the same).
+pub(super) const LOCAL_MINORS: std::ops::RangeInclusive<u32> = 33..=37;
+
+/// Kubernetes' own words, which people know, and what to write in their place.
+pub(super) const KUBERNETES: [(&str, &str); 5] = [
+    ("terminationGracePeriodSeconds", "did you mean `grace_period`? It takes a time: \"30s\""),
+    ("periodSeconds", "did you mean `pod.readiness_period`? It takes a time: \"1s\""),
+    ("failureThreshold", "did you mean `pod.readiness_failures`?"),
+    ("preStop", "a preStop hook is not supported yet"),
+    ("replicas", "more than one replica is not supported yet"),
+];
+
 /// Before the name of a sysctl.
 pub(super) const SYSCTLS: &str = "cluster.sysctls";
 const SYSCTL: Key = key("cluster.sysctls.*", Kind::Sysctl, "\"1\"");

@@ -110,26 +110,67 @@ impl<'a> Document<'a> {
     }
 }
 
+/// Whether the parser has put this in the place of a value that it could not read, of which the
+/// error of syntax says enough. (An empty string is a flag's.)
+pub(super) fn is_lost(value: &Spanned<DeValue<'_>>) -> bool {
+    value.span().is_empty() && !value.get_ref().is_str()
+}
+
 /// The parser's words, or plainer ones for the commonest slips.
 fn syntax_problem(place: Place, message: &str) -> Problem {
     if message == "duplicate key" {
         let message = format!("duplicate key {}", quote(place.text()));
         return Problem::at(place, message).help("it is set above already: keep one of the two");
     }
-    if message.starts_with("string values must be quoted") {
-        let value = place.line_text().split_once('=').map(|(_, value)| value.trim());
-        return match value {
-            Some("") => Problem::at(place, "a key without a value"),
-            _ => Problem::at(place, "a string without quotes").help(
-                "words and times stand in quotes: sigterm = \"drain\", grace_period = \"30s\"",
-            ),
-        };
+    if message.starts_with("extra `=`") {
+        return Problem::at(place, "a second `=`").help("one is enough");
+    }
+    if let Some(problem) = without_quotes(&place, message) {
+        return problem;
     }
     let message = match message {
         m if m.contains("recurs") => "tables or arrays are nested too deeply",
         other => other,
     };
     Problem::at(place, message)
+}
+
+/// A word or a time that stands without quotes. The parser guesses from its first letter what it
+/// was to be: to it `fail` is a misspelt `false`, `nobody` a number (`nan`), `30-s` a date.
+fn without_quotes(place: &Place, message: &str) -> Option<Problem> {
+    const GUESSES: [&str; 5] = ["boolean", "float", "fraction", "date", "time"];
+    let certain = message.starts_with("string values must be quoted");
+    let guess = message.strip_prefix("invalid ");
+    if !certain && !guess.is_some_and(|what| GUESSES.iter().any(|g| what.starts_with(g))) {
+        return None;
+    }
+    let line = place.line_text();
+    let (key, value) = line.split_once('=').map_or(("", line), |(key, value)| {
+        (key.trim(), value.split('#').next().unwrap_or_default().trim())
+    });
+    if value.is_empty() {
+        return Some(Problem::at(place.clone(), "a key without a value"));
+    }
+    let whole = place.word();
+    let word = whole.text();
+    let is_word = word.chars().any(|c| c.is_alphabetic() && !"TZtz".contains(c))
+        || word.matches('.').count() > 1;
+    if !certain && !is_word {
+        return None;
+    }
+    const LONGEST: usize = 60;
+    let plain = |text: &str| {
+        text.chars().count() <= LONGEST && !text.contains(|c: char| "[]{}\"'\\,".contains(c))
+    };
+    let problem =
+        Problem::at(if certain { place.clone() } else { whole.clone() }, "a string without quotes");
+    Some(if plain(value) && plain(key) && !key.is_empty() {
+        problem.help(format!("words and times stand in quotes: {key} = \"{value}\""))
+    } else if plain(word) {
+        problem.help(format!("words and times stand in quotes: \"{word}\""))
+    } else {
+        problem.help("words and times stand in quotes: sigterm = \"drain\", grace_period = \"30s\"")
+    })
 }
 
 type Entry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>);
@@ -153,6 +194,7 @@ pub(super) fn walk(
         let name = join(prefix, key.get_ref());
         if schema::TABLES.contains(&name.as_str()) {
             match value.get_ref() {
+                _ if is_lost(value) => {}
                 DeValue::Table(table) => walk(table, &name, origin, settings, problems),
                 other => problems.push(not_a_table(&name, other, origin.place(value.span()))),
             }
@@ -196,21 +238,36 @@ pub(super) fn set(
         problems.push(problem);
         return;
     }
-    let typed = value::read(key, name, value, origin).map_err(|problem| problems.push(problem));
+    let layer = origin.layer;
+    if is_lost(value) {
+        let (text, value_place) = (String::new(), key_place.clone());
+        let setting = Setting { value: None, text, key_place, value_place, layer };
+        settings.insert(name.to_string(), setting);
+        return;
+    }
+    let typed =
+        value::read(key, name, value, origin, &key_place).map_err(|problem| problems.push(problem));
     let text = match (&typed, value.get_ref()) {
         (_, DeValue::String(text)) => text.to_string(),
         (Ok(Value::Count(number)), _) => number.to_string(),
         _ => origin.text(&value.span()).to_string(),
     };
     let value_place = origin.place(value.span());
-    let layer = origin.layer;
     let setting = Setting { value: typed.ok(), text, key_place, value_place, layer };
     settings.insert(name.to_string(), setting);
 }
 
 /// A key that nothing is known of; the help says which was likely meant, or where it belongs.
 pub(super) fn unknown_key(name: &str, place: Place, layer: Layer) -> Problem {
+    if name == "axes" && layer == Layer::Scenario {
+        return Problem::at(place, "`axes` in a scenario")
+            .help("axes stand in a matrix, a file with scenarios = [\"…\"] and [axes]");
+    }
     let (table, key) = name.rsplit_once('.').unwrap_or(("", name));
+    let kubernetes = schema::KUBERNETES.iter().find(|(word, _)| word.eq_ignore_ascii_case(key));
+    if let Some((_, help)) = kubernetes {
+        return Problem::at(place, format!("unknown key {}", quote(name))).help(help);
+    }
     let known = schema::KEYS.iter().find(|known| known.short() == key);
     let help = match (likely(key, schema::names_in(table)), known) {
         (Some(word), _) => format!("did you mean `{}`?", join(table, word)),
@@ -238,7 +295,7 @@ fn known_keys(table: &str) -> String {
 }
 
 /// Why this is no sysctl that a node's net namespace has of its own.
-fn wrong_sysctl(name: &str, place: &Place) -> Option<Problem> {
+pub(super) fn wrong_sysctl(name: &str, place: &Place) -> Option<Problem> {
     let part = |part: &str| {
         !part.is_empty()
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')

@@ -14,7 +14,7 @@ use unicode_width::UnicodeWidthChar;
 use super::errors::Problem;
 
 /// Larger files are refused: they are no configuration, and each of their errors would be kept.
-const MAX_BYTES: u64 = 1_000_000;
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// Columns of a source line that a snippet shows at most.
 const MAX_COLUMNS: usize = 100;
@@ -34,7 +34,7 @@ pub(super) struct Source {
 impl Source {
     /// A file's text, read already.
     pub fn file(path: &Path, text: String, rank: usize) -> Arc<Self> {
-        Self::new(Some(path.display().to_string()), text, rank)
+        Self::new(Some(shown(path)), text, rank)
     }
 
     /// A flag as given: `--set repeats=1`. Flags come after all files.
@@ -50,23 +50,31 @@ impl Source {
 
     /// Reads a file; a problem without a place, or at the first byte that is not UTF-8.
     pub fn read(path: &Path, rank: usize) -> Result<Arc<Self>, Problem> {
-        let shown = path.display();
+        let shown = shown(path);
         let failed = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::NotFound => Problem::new(format!("no such file: {shown}")),
             std::io::ErrorKind::IsADirectory => is_folder(path),
             _ => Problem::new(format!("cannot read {shown}: {error}")),
         };
-        if path.is_dir() {
+        let metadata = std::fs::metadata(path).map_err(failed)?;
+        if metadata.is_dir() {
             return Err(is_folder(path));
         }
+        if !metadata.is_file() {
+            return Err(Problem::new(format!("{shown} is not a regular file"))
+                .help("a pipe or a device may never end: save the scenario or matrix in a file"));
+        }
         let mut bytes = Vec::new();
-        // Not the metadata's length: a pipe has none.
-        File::open(path)
-            .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-            .map_err(failed)?;
+        // What the kernel only shows as a file has no length, and to read it may block
+        // (/proc/kmsg).
+        if metadata.len() > 0 {
+            File::open(path)
+                .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+                .map_err(failed)?;
+        }
         if bytes.len() as u64 > MAX_BYTES {
-            return Err(Problem::new(format!("{shown} is larger than 1 MB"))
-                .help("a scenario or matrix is a TOML file of a few lines"));
+            return Err(Problem::new(format!("{shown} is larger than 64 KiB"))
+                .help("a scenario or matrix is a few lines"));
         }
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Self::file(path, text, rank)),
@@ -97,8 +105,28 @@ impl Source {
     }
 }
 
+/// A path for people: nothing that moves a terminal's cursor, and no longer than is of use.
+pub fn shown(path: &Path) -> String {
+    const LONGEST: usize = 200;
+    let text: String = path
+        .display()
+        .to_string()
+        .chars()
+        .map(|c| match cell(c).0 {
+            // What has no cell of its own.
+            text if !text.starts_with(c) => c.escape_unicode().to_string(),
+            text => text,
+        })
+        .collect();
+    // The end tells the files of one folder apart.
+    match text.char_indices().rev().nth(LONGEST) {
+        Some((at, _)) => format!("…{}", &text[text.ceil_char_boundary(at + 1)..]),
+        None => text,
+    }
+}
+
 fn is_folder(path: &Path) -> Problem {
-    Problem::new(format!("{} is a folder", path.display()))
+    Problem::new(format!("{} is a folder", shown(path)))
         .help("name a scenario or matrix file (TOML)")
 }
 
@@ -133,6 +161,19 @@ impl Place {
     pub fn line_text(&self) -> &str {
         let line = self.source.line(self.line() - 1);
         self.source.text.get(line).unwrap_or_default()
+    }
+
+    /// The whole bare word that it stands in.
+    pub fn word(&self) -> Self {
+        let line = self.source.line(self.line() - 1);
+        let ends = |c: char| c.is_whitespace() || "=[]{},#\"'".contains(c);
+        let text = &self.source.text;
+        let start = self.span.start.clamp(line.start, line.end);
+        // The last such character, and what comes after it.
+        let before = text[line.start..start].char_indices().rev().find(|(_, c)| ends(*c));
+        let before = before.map_or(line.start, |(at, c)| line.start + at + c.len_utf8());
+        let after = text[start..line.end].find(ends).map_or(line.end, |at| start + at);
+        Self { source: Arc::clone(&self.source), span: before..after }
     }
 
     /// Its own text.
@@ -279,6 +320,16 @@ mod tests {
         assert_eq!(place("", 5..9).location(), "a.toml:1:1");
         assert_eq!(place("a = [\n\n", 7..7).location(), "a.toml:1:6");
         assert_eq!(place("é", 1..1).span, 0..0);
+    }
+
+    #[test]
+    fn a_path_is_one_short_line() {
+        assert_eq!(
+            shown(Path::new("é/a\u{1b}[31m\n\u{202e}.toml")),
+            "é/a\\u{1b}[31m\\u{a}\\u{202e}.toml"
+        );
+        let long = shown(Path::new(&("é".repeat(5_000) + "/a.toml")));
+        assert!(long.starts_with('…') && long.ends_with("/a.toml") && long.chars().count() == 201);
     }
 
     #[test]

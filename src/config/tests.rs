@@ -94,9 +94,16 @@ fn defaults_follow_what_is_set() {
 #[test]
 fn sysctls_may_be_written_in_any_way_that_toml_has() {
     let text = "sigterm = 'exit'\n[cluster.sysctls]\n'net.ipv4.a' = 1\nnet.ipv4.b = '2 3'";
-    let arm = scenario(text, &["cluster.sysctls.net.ipv4.c=4", "cluster={sysctls={net.d=5}}"]);
+    let arm = scenario(
+        text,
+        &[
+            "cluster.sysctls.net.ipv4.c=4",
+            "cluster={sysctls={net.d=5}}",
+            "cluster.sysctls.\"net.e\"=6",
+        ],
+    );
     let sysctls: Vec<_> = arm.cluster.sysctls.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    assert_eq!(sysctls, ["net.d=5", "net.ipv4.a=1", "net.ipv4.b=2 3", "net.ipv4.c=4"]);
+    assert_eq!(sysctls, ["net.d=5", "net.e=6", "net.ipv4.a=1", "net.ipv4.b=2 3", "net.ipv4.c=4"]);
 }
 
 #[rstest]
@@ -130,7 +137,12 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
 #[case::no_unit_quoted("sigterm = 'exit'\nsettle = '3'", "2:10 `settle` has no unit")]
 #[case::no_unit_float("sigterm = 'exit'\nsettle = 1.5", "2:10 `settle` has no unit")]
 #[case::unit("sigterm = 'exit'\nsettle = '3 sek'", "2:13 `settle` has an unknown unit `sek`")]
-#[case::negative("sigterm = 'exit'\nsettle = '-3s'", "2:10 `settle` is no time: `-3s`")]
+#[case::negative("sigterm = 'exit'\nsettle = '-3s'", "2:10 `settle` must not be negative")]
+#[case::months("sigterm = 'exit'\nsettle = '1M'", "2:12 `settle` has an unknown unit `M`")]
+#[case::days("sigterm = 'exit'\nsettle = '1 h 0days'", "2:16 `settle` has an unknown unit `days`")]
+#[case::nanoseconds("sigterm = 'exit'\nsettle = '5us'", "2:12 `settle` has an unknown unit `us`")]
+#[case::zero_window("sigterm = 'drain'\ndrain_window = '0'", "2:16 `drain_window` has no unit")]
+#[case::negative_number("sigterm = 'exit'\nsettle = -3", "2:10 `settle` must not be negative")]
 #[case::long("sigterm = 'exit'\nsettle = '25h'", "2:10 `settle` must be at most 24h")]
 #[case::longer(
     "sigterm = 'exit'\nsettle = '99999999999999999999999s'",
@@ -204,7 +216,55 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
 #[case::quoted_dots("sigterm = 'exit'\n'flows.tcp' = 3", "2:1 unknown key `flows.tcp`")]
 #[case::twice("sigterm = 'exit'\nrepeats = 1\nrepeats = 2", "3:1 duplicate key `repeats`")]
 #[case::no_quotes("sigterm = exit", "1:11 a string without quotes")]
+#[case::word_like_a_boolean("sigterm = 'drain'\nreadiness = fail", "2:13 a string without quotes")]
+#[case::words_in_an_array("sigterm = [fail, pass]", "1:12 a string without quotes")]
+#[case::word_like_a_number(
+    "sigterm = 'exit'\ndescription = nobody",
+    "2:15 a string without quotes"
+)]
+#[case::time_like_a_date("sigterm = 'exit'\nsettle = 30-s # x", "2:10 a string without quotes")]
+#[case::time_no_quotes("sigterm = 'exit'\nsettle = 30s", "2:10 a string without quotes")]
+#[case::version_no_quotes(
+    "sigterm = 'exit'\ncluster.kubernetes = 1.34.0",
+    "2:22 a string without quotes"
+)]
+#[case::a_date(
+    "sigterm = 'exit'\nsettle = 2000-13-01",
+    "2:10 invalid date, expected month between 01 and 12"
+)]
+#[case::two_equals("sigterm = 'exit'\nrepeats == 3", "2:10 a second `=`")]
+#[case::two_equals_in_a_time("sigterm = 'exit'\nsettle == 5", "2:9 a second `=`")]
+#[case::two_equals_before_a_word("sigterm == 'exit'", "1:10 a second `=`")]
+#[case::two_equals_in_flows("sigterm = 'exit'\nflows.tcp == 0\nflows.udp = 0", "2:12 a second `=`")]
+#[case::two_equals_before_a_table("sigterm = 'exit'\nflows == { tcp = 1 }", "2:8 a second `=`")]
+#[case::two_equals_in_a_matrix("scenarios == ['a']", "1:12 a second `=`")]
 #[case::no_value("sigterm =\n", "1:10 a key without a value")]
+#[case::provider(
+    "sigterm = 'exit'\ncluster.provider = 'kind'",
+    "2:20 `cluster.provider` cannot be `kind` yet"
+)]
+#[case::provider_and_node(
+    "sigterm = 'exit'\ncluster.provider = 'context'\nflows.enter_by = 'dw-worker2'\ncluster.kubernetes = '1.99.0'",
+    "2:20 `cluster.provider` cannot be `context` yet"
+)]
+#[case::old(
+    "sigterm = 'exit'\ncluster.kubernetes = '1.32.9'",
+    "2:22 no local cluster can have Kubernetes 1.32.9"
+)]
+#[case::new(
+    "sigterm = 'exit'\ncluster.kubernetes = '9.9.9'",
+    "2:22 no local cluster can have Kubernetes 9.9.9"
+)]
+#[case::no_node(
+    "sigterm = 'exit'\nflows.enter_by = 'node-3'",
+    "2:18 enter_by = \"node-3\": the cluster has no such node"
+)]
+#[case::axes_in_a_scenario("sigterm = 'exit'\n[axes]\nrepeats = [1]", "2:2 `axes` in a scenario")]
+#[case::kubernetes_grace(
+    "sigterm = 'exit'\nterminationGracePeriodSeconds = 30",
+    "2:1 unknown key `terminationGracePeriodSeconds`"
+)]
+#[case::replicas("sigterm = 'exit'\n[pod]\nreplicas = 3", "3:1 unknown key `pod.replicas`")]
 #[case::axes_only("axes.repeats = [1]", "1:1 `scenarios` is missing")]
 #[case::empty_matrix("scenarios = []", "1:13 no scenarios")]
 #[case::unsafe_entry("scenarios = ['a/b']", "1:14 `a/b` is no safe name")]
@@ -217,17 +277,50 @@ fn a_single_slip_is_a_single_error(#[case] text: &str, #[case] expected: &str) {
 }
 
 #[rstest]
-#[case::kind("cluster.provider='kind'")]
-#[case::context("cluster.provider='context'")]
 #[case::ipvs("cluster.proxy_mode='ipvs'")]
-#[case::named("flows.enter_by='dw-worker2'")]
+#[case::named("flows.enter_by='node-2'")]
+#[case::version("cluster.kubernetes='1.37.9'")]
 #[case::no_settle("settle='0s'")]
 #[case::no_udp("flows.udp=0")]
+#[case::no_heartbeats("flows={udp=0,udp_interval='5s'}")]
+#[case::no_heartbeats_of_tcp("flows={tcp=0,tcp_interval='5s'}")]
 #[case::zero_window("drain_window='0s'")]
 #[case::parts("grace_period='1m 30s'")]
 #[case::crlf("description='x'\r\n")]
 fn unusual_but_right(#[case] line: &str) {
     assert_eq!(errors(&format!("sigterm = 'drain'\n{line}"), &[]), [""; 0]);
+}
+
+#[test]
+fn a_word_without_quotes_is_shown_with_them() {
+    let help = |text: &str| read(text, &[]).unwrap_err().problems()[0].notes[0].clone();
+    let help = |text: &str| help(text).replace("help: words and times stand in quotes: ", "");
+    assert_eq!(help("readiness = fail # as ever"), "readiness = \"fail\"");
+    assert_eq!(help("description = nobody is here"), "description = \"nobody is here\"");
+    assert_eq!(help("flows = { enter_by = node-1 }"), "\"node-1\"");
+    assert_eq!(help("sigterm = [fail, pass]"), "\"fail\"");
+    assert_eq!(help("flows.silent_after = 30-s"), "flows.silent_after = \"30-s\"");
+    assert_eq!(help("cluster.kubernetes = 1.34.0"), "cluster.kubernetes = \"1.34.0\"");
+}
+
+#[rstest]
+#[case::dotted("flows.tcp = 'x'", &[], "for example flows.tcp = 10")]
+#[case::in_a_table("[flows]\ntcp = 'x'", &[], "for example tcp = 10")]
+#[case::inline("flows = {tcp='7'}", &[], "without quotes: tcp = 7")]
+#[case::quoted("'settle' = 3", &[], "write it with its unit, in quotes: 'settle' = \"3s\"")]
+#[case::whole("grace_period = 30.5", &[], "write it with its unit, in quotes: grace_period = \"31s\"")]
+#[case::flag("", &["settle=1"], "write it with its unit: --set settle=1s")]
+#[case::flag_number("", &["flows.tcp=x"], "for example --set flows.tcp=10")]
+#[case::flag_version("", &["cluster.kubernetes=1.35"], "with the patch release: --set cluster.kubernetes=1.35.0")]
+fn help_can_be_copied(#[case] line: &str, #[case] set: &[&str], #[case] expected: &str) {
+    let errors = read(&format!("sigterm = 'exit'\n{line}"), set).unwrap_err();
+    assert_eq!(errors.problems()[0].notes, [format!("help: {expected}")]);
+}
+
+#[test]
+fn an_axis_lost_by_the_parser_is_one_error() {
+    let text = "scenarios == ['a']\n[axes]\nrepeats == [1, 2]";
+    assert_eq!(errors(text, &[]), ["1:12 a second `=`", "3:10 a second `=`"]);
 }
 
 #[test]

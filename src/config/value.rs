@@ -10,7 +10,8 @@ use toml::de::{DeInteger, DeValue};
 
 use super::errors::{Problem, likely, quote};
 use super::schema::{self, Key, Kind};
-use super::settings::Origin;
+use super::settings::{Layer, Origin};
+use super::source::Place;
 
 /// A value of the type that its key asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +28,9 @@ pub(super) fn read(
     name: &str,
     value: &Spanned<DeValue<'_>>,
     origin: &Origin,
+    key_place: &Place,
 ) -> Result<Value, Problem> {
-    let reader = Reader { key, name, value, origin };
+    let reader = Reader { key, name, value, origin, key_place };
     match key.kind {
         Kind::Text => reader.string().map(|text| Value::Text(text.into())),
         Kind::Word(words) => reader.word(words),
@@ -45,6 +47,7 @@ struct Reader<'a> {
     name: &'a str,
     value: &'a Spanned<DeValue<'a>>,
     origin: &'a Origin,
+    key_place: &'a Place,
 }
 
 impl<'a> Reader<'a> {
@@ -53,8 +56,28 @@ impl<'a> Reader<'a> {
         Problem::at(self.origin.place(self.value.span()), format!("{} {what}", quote(self.name)))
     }
 
+    /// The key with a value (as in TOML) in the place of the wrong one, as it would be written there.
+    fn written(&self, value: &str) -> String {
+        match self.origin.layer {
+            Layer::Flag => {
+                let value = value.trim_matches('"');
+                let quote = if value.contains(' ') { "'" } else { "" };
+                format!("--set {quote}{}={value}{quote}", self.name)
+            }
+            // One of the values in its array.
+            Layer::Axis => value.to_string(),
+            Layer::Scenario | Layer::Matrix => {
+                // `flows.tcp`, of which the parser's key is the last segment.
+                let word = self.key_place.word();
+                let plain = word.text().ends_with(self.key.short());
+                let key = if plain { word.text() } else { self.key_place.text() };
+                format!("{key} = {value}")
+            }
+        }
+    }
+
     fn example(&self) -> String {
-        format!("for example {} = {}", self.key.short(), self.key.example)
+        format!("for example {}", self.written(self.key.example))
     }
 
     fn string(&self) -> Result<&'a str, Problem> {
@@ -73,6 +96,11 @@ impl<'a> Reader<'a> {
             return Err(self.wrong(what).help(format!("one of {all}")));
         };
         if let Some(word) = words.iter().find(|word| **word == text.as_ref()) {
+            if schema::NOT_YET.contains(&(self.key.name, word)) {
+                return Err(self
+                    .wrong(format!("cannot be {} yet", quote(text)))
+                    .help("\"local\" and \"auto\" are supported"));
+            }
             return Ok(Value::Word(word));
         }
         let help = match likely(text, words.iter().copied()) {
@@ -86,7 +114,8 @@ impl<'a> Reader<'a> {
         let DeValue::Integer(number) = self.value.get_ref() else {
             let what = format!("must be a whole number, not {}", a_type(self.value.get_ref()));
             let unquoted = self.value.get_ref().as_str().and_then(|text| text.parse::<u32>().ok());
-            let help = unquoted.map(|n| format!("without quotes: {} = {n}", self.key.short()));
+            let help =
+                unquoted.map(|n| format!("without quotes: {}", self.written(&n.to_string())));
             return Err(self.wrong(what).help(help.unwrap_or_else(|| self.example())));
         };
         match integer(number) {
@@ -110,6 +139,16 @@ impl<'a> Reader<'a> {
                 return Err(self.wrong(what).help(self.example()));
             }
         };
+        if text.trim_start().starts_with('-') {
+            return Err(self.wrong("must not be negative").help(self.example()));
+        }
+        // To humantime it is a time.
+        if text.trim() == "0" {
+            return Err(self.no_unit("0"));
+        }
+        if let Some(unit) = unknown_unit(text) {
+            return Err(self.unknown_unit(text, unit));
+        }
         let time = humantime::parse_duration(text).map_err(|e| self.no_time(text, &e))?;
         let problem = if time > schema::LONGEST {
             self.wrong("must be at most 24h")
@@ -124,32 +163,61 @@ impl<'a> Reader<'a> {
     }
 
     fn no_unit(&self, number: &str) -> Problem {
+        if number.starts_with('-') {
+            return self.wrong("must not be negative").help(self.example());
+        }
         let unit = if self.key.example.ends_with("ms\"") { "ms" } else { "s" };
+        let whole = matches!(self.key.kind, Kind::Time { whole_seconds: true, .. });
         let simple = number.len() < 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let number = match number.split_once('.') {
+            // A fraction would be the next thing that is wrong.
+            Some((seconds, rest)) if whole && rest.bytes().any(|b| b != b'0') => {
+                seconds.parse::<u64>().map_or_else(|_| number.into(), |n| (n + 1).to_string())
+            }
+            Some((seconds, _)) if whole => seconds.to_string(),
+            _ => number.to_string(),
+        };
+        let quotes = if self.origin.layer == Layer::Flag { "" } else { ", in quotes" };
         let help = if simple {
-            format!("write it with its unit, in quotes: {} = \"{number}{unit}\"", self.key.short())
+            let written = self.written(&format!("\"{number}{unit}\""));
+            format!("write it with its unit{quotes}: {written}")
         } else {
-            format!("write it with its unit, in quotes; {}", self.example())
+            format!("write it with its unit{quotes}; {}", self.example())
         };
         self.wrong("has no unit").help(help)
     }
 
+    fn unknown_unit(&self, text: &str, at: std::ops::Range<usize>) -> Problem {
+        const LONG: [(&str, &str); 12] = [
+            ("msec", "ms"),
+            ("millis", "ms"),
+            ("milliseconds", "ms"),
+            ("sec", "s"),
+            ("secs", "s"),
+            ("seconds", "s"),
+            ("min", "m"),
+            ("mins", "m"),
+            ("minutes", "m"),
+            ("hr", "h"),
+            ("hour", "h"),
+            ("hours", "h"),
+        ];
+        let units = "the units are ms, s, m and h";
+        let unit = &text[at.clone()];
+        let known = LONG.iter().find(|(long, _)| likely(unit, [*long]).is_some());
+        let mut problem = self.wrong(format!("has an unknown unit {}", quote(unit)));
+        problem.place = Some(self.origin.place(self.within(text, at.clone())));
+        match known {
+            Some((_, unit)) => problem.help(format!("did you mean `{unit}`? {units}")),
+            None => problem.help(format!("{units}; {}", self.example())),
+        }
+    }
+
     /// Says which part of a string keeps it from being a time.
     fn no_time(&self, text: &str, error: &humantime::DurationError) -> Problem {
-        let units = "the units are ms, s, m and h";
         match error {
             humantime::DurationError::UnknownUnit { unit, .. } if unit.is_empty() => {
                 self.no_unit(text.trim())
-            }
-            humantime::DurationError::UnknownUnit { unit, start, end, .. } => {
-                const UNITS: [&str; 9] =
-                    ["ms", "s", "m", "h", "sec", "min", "seconds", "minutes", "hours"];
-                let mut problem = self.wrong(format!("has an unknown unit {}", quote(unit)));
-                problem.place = Some(self.origin.place(self.within(text, *start..*end)));
-                match likely(unit, UNITS) {
-                    Some(unit) => problem.help(format!("did you mean `{unit}`? {units}")),
-                    None => problem.help(format!("{units}; {}", self.example())),
-                }
             }
             humantime::DurationError::NumberOverflow => {
                 self.wrong("must be at most 24h").help(self.example())
@@ -201,9 +269,9 @@ impl<'a> Reader<'a> {
         }
         let plain = text.strip_prefix(['v', 'V']).unwrap_or(text);
         let help = if is_version(plain) {
-            format!("without the v: {} = \"{plain}\"", self.key.short())
+            format!("without the v: {}", self.written(&format!("\"{plain}\"")))
         } else if is_version(&format!("{plain}.0")) {
-            format!("with the patch release: {} = \"{plain}.0\"", self.key.short())
+            format!("with the patch release: {}", self.written(&format!("\"{plain}.0\"")))
         } else {
             self.example()
         };
@@ -232,6 +300,25 @@ impl<'a> Reader<'a> {
         }
         Ok(Value::Text(text))
     }
+}
+
+/// The first word of a time that is none of the units that may be written. humantime knows more,
+/// and its `M` is a month.
+fn unknown_unit(text: &str) -> Option<std::ops::Range<usize>> {
+    let mut start = None;
+    for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
+        match (c.is_alphabetic(), start) {
+            (true, None) => start = Some(at),
+            (false, Some(from)) => {
+                if !["ms", "s", "m", "h"].contains(&&text[from..at]) {
+                    return Some(from..at);
+                }
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// `None` if it fits no integer at all.
