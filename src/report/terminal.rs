@@ -19,6 +19,8 @@ pub fn terminal(trials: &[Trial]) -> String {
     let mut rows = vec![HEADER.map(str::to_owned)];
     rows.extend(arms.iter().map(row));
     let mut text = aligned(&rows);
+    text +=
+        "milliseconds from the trigger, median (least–greatest); endpoint and container: at most\n";
     let mut notes: Vec<String> = Vec::new();
     notes.extend(disagreements(trials).into_iter().map(|line| format!("disagreement: {line}")));
     for trial in arms.iter().flat_map(|arm| &arm.others) {

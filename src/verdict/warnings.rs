@@ -196,10 +196,12 @@ fn of_one_flow<'a>(
     warnings: &mut Grouped<'a>,
 ) {
     let id = story.id;
-    if let Some(trouble) = story.early_trouble(config.flows.silent_after) {
+    let trouble = story.early_trouble(config.flows.silent_after);
+    if let Some(trouble) = trouble {
         warnings.add(id, format!("{trouble} before the trigger"));
-    }
-    if let Some(end) = ending.time.filter(|time| time.at < Ms(0)) {
+    } else if let Some(end) = ending.time.filter(|time| time.at < Ms(0))
+        && outcome == Outcome::Measured
+    {
         let ago = -end.at.ms();
         warnings.add(id, format!("its end lies before the trigger, by {ago:.1} ms"));
     }
