@@ -3,9 +3,11 @@
 //! Takes a plan and a provider; gives a run's folder that is whole at every instant, and events
 //! for whoever displays them. The only stage that sees several others. Writes nothing for people.
 
+mod clocks;
 mod context;
 mod events;
 mod observe;
+mod pace;
 mod preflight;
 mod signals;
 mod tool;

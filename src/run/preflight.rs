@@ -7,6 +7,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::cluster::Node;
+use crate::config::EnterBy;
 use crate::observation::Identity;
 
 /// A check that did not hold: the trial is aborted with it.
@@ -117,6 +119,24 @@ pub fn ports(flows: u64) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The node that flows enter by.
+pub fn node_to_enter_by<'a>(
+    nodes: &'a [Node],
+    by: &EnterBy,
+    target: &str,
+) -> Result<&'a Node, Failure> {
+    let found = match by {
+        EnterBy::PodNode => nodes.iter().find(|node| node.name == target),
+        EnterBy::OtherNode => nodes.iter().find(|node| node.name != target),
+        EnterBy::Named(name) => nodes.iter().find(|node| node.name == *name),
+    };
+    found.ok_or_else(|| {
+        let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let wanted = String::from(by.clone());
+        entry_node(format!("nodes {} for {wanted}, pod on {target}", names.join(", ")))
+    })
+}
+
 /// Checks that all flows were answered first by the target's process.
 pub fn by_target<'a>(
     uid: &str,
@@ -179,5 +199,22 @@ mod tests {
         assert_eq!(failure.check, "limits");
         assert!(ports(1_000_000).unwrap_err().to_string().contains("1000000 source ports"));
         assert!(ports(10).is_ok());
+    }
+
+    fn node(name: &str) -> Node {
+        let address = std::net::Ipv4Addr::LOCALHOST;
+        Node { name: name.into(), address, takes_pods: true, pid: None }
+    }
+
+    #[test]
+    fn flows_enter_where_the_scenario_says() {
+        let nodes = [node("node-1"), node("node-2")];
+        let by = |by| node_to_enter_by(&nodes, &by, "node-2").map(|node| node.name.clone());
+        assert_eq!(by(EnterBy::OtherNode).unwrap(), "node-1");
+        assert_eq!(by(EnterBy::PodNode).unwrap(), "node-2");
+        assert_eq!(by(EnterBy::Named("node-1".into())).unwrap(), "node-1");
+        assert_eq!(by(EnterBy::Named("x".into())).unwrap_err().check, "entry-node");
+        let alone = [node("node-2")];
+        assert!(node_to_enter_by(&alone, &EnterBy::OtherNode, "node-2").is_err());
     }
 }

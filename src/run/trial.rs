@@ -10,15 +10,16 @@ use kube::api::Api;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
+use super::clocks;
 use super::context::ArmContext;
 use super::events::{Phase, RunEvent};
 use super::observe::{self, Stories};
+use super::pace;
 use super::preflight::{self, Failure};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation, Stamp};
-use crate::cluster::Node;
-use crate::config::{EnterBy, Scenario};
-use crate::flow::{self, ClockSample, FlowSpec, Flows};
+use crate::config::Scenario;
+use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
 use crate::record::{TRIAL_FORMAT, Trial};
 use crate::trigger::{self, Aim, Answer};
@@ -135,7 +136,11 @@ impl Run<'_> {
         let target = self.target_ready().await?;
 
         self.phase(Phase::Preflight, None);
-        let entry = entry_node(self.context.cluster.nodes(), &config.flows.enter_by, &target.node)?;
+        let entry = preflight::node_to_enter_by(
+            self.context.cluster.nodes(),
+            &config.flows.enter_by,
+            &target.node,
+        )?;
         let instance = self.build_is_ours(&target.uid).await?;
         self.endpoint_is_target(&target.uid).await?;
         preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
@@ -160,7 +165,7 @@ impl Run<'_> {
         self.phase(Phase::Settle, Some(config.settle));
         let before = self.counters();
         self.settle(&target.uid).await?;
-        kept_up_in_settle(&before, &self.counters())?;
+        pace::kept_up_in_settle(&before, &self.counters())?;
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
         self.started_at = jiff::Timestamp::now();
@@ -271,7 +276,7 @@ impl Run<'_> {
         let ours = clock::boot_id();
         let samples = self.flows.as_ref().map(Flows::clock_samples).unwrap_or_default();
         let mut clocks: Vec<_> =
-            samples.iter().map(|sample| relate(ours.as_deref(), sample)).collect();
+            samples.iter().map(|sample| clocks::relate(ours.as_deref(), sample)).collect();
         // A trial that ends before its first flow still knows the clock of the log that it read.
         if let Some(log) = &self.log
             && let Some(started) = log.view().started
@@ -279,7 +284,7 @@ impl Run<'_> {
             && let source = format!("pod:{}", started.uid)
             && clocks.iter().all(|clock| clock.source != source)
         {
-            clocks.push(one_clock(source));
+            clocks.push(clocks::one_clock(source));
         }
         clocks
     }
@@ -298,8 +303,9 @@ impl Run<'_> {
             let Some(flows) = &self.flows else { return Err(preflight::settled("no flows")) };
             let now = Stamp::now();
             let states = flows.states();
-            let late =
-                states.iter().find(|flow| observe::silent_for(flow, &now) > lively(config, flow));
+            let late = states
+                .iter()
+                .find(|flow| observe::silent_for(flow, &now) > pace::lively(config, flow));
             let late = late.map(|flow| flow.id.clone());
             for flow in states {
                 let silent = observe::silent_for(&flow, &now) >= config.flows.silent_after;
@@ -363,7 +369,7 @@ impl Run<'_> {
         let clocks = self.clocks();
         let mut runner_warnings = Vec::new();
         if let Some(flows) = self.flows.take() {
-            runner_warnings.extend(kept_up(&flows.counters()));
+            runner_warnings.extend(pace::kept_up(&flows.counters()));
             flows.finish().await;
         }
         let mut seen: Vec<_> = [self.pods.gap(), self.slices.gap()].into_iter().flatten().collect();
@@ -426,125 +432,4 @@ fn specs(config: &Scenario, node: Ipv4Addr, ports: NodePorts) -> Vec<FlowSpec> {
     let mut specs = of(Protocol::Tcp, flows.tcp as usize, ports.tcp, flows.tcp_interval);
     specs.extend(of(Protocol::Udp, flows.udp as usize, ports.udp, flows.udp_interval));
     specs
-}
-
-/// A pod's clock against the runner's: one clock where both report the same `boot_id`, else an
-/// interval that holds what the round trips early and late in the trial allow.
-fn relate(ours: Option<&str>, sample: &ClockSample) -> ClockRelation {
-    let source = format!("pod:{}", sample.uid);
-    if ours.is_some() && ours == sample.boot_id.as_deref() {
-        return one_clock(source);
-    }
-    let trips = [sample.first, sample.latest];
-    let low = trips.iter().map(|t| t.offset_ns - t.plus_minus_ns).min().unwrap_or_default();
-    let high = trips.iter().map(|t| t.offset_ns + t.plus_minus_ns).max().unwrap_or_default();
-    ClockRelation {
-        source,
-        same_clock: false,
-        offset_ms: Some((low + high) as f64 / 2e6),
-        plus_minus_ms: Some((high - low) as f64 / 2e6),
-    }
-}
-
-/// How old a flow's last answer may be when the trigger is sent: a few intervals, and what a busy
-/// machine may take.
-fn lively(config: &Scenario, flow: &flow::FlowState) -> Duration {
-    let interval = match flow.protocol {
-        Protocol::Tcp => config.flows.tcp_interval,
-        Protocol::Udp => config.flows.udp_interval,
-    };
-    (interval * 3 + Duration::from_millis(200)).min(config.flows.silent_after)
-}
-
-/// A machine that leaves out a tenth of the heartbeats in settle can't resolve what comes.
-fn kept_up_in_settle(before: &flow::Counters, after: &flow::Counters) -> Result<(), Failure> {
-    let (sent, skipped) = (after.sent - before.sent, after.skipped - before.skipped);
-    if skipped * 10 <= sent + skipped {
-        return Ok(());
-    }
-    Err(preflight::kept_up(format!("{skipped} of {} left out", sent + skipped)))
-}
-
-/// What to say where this machine did not send all that was due.
-fn kept_up(counters: &flow::Counters) -> Option<String> {
-    let flow::Counters { sent, skipped, max_late_ns, .. } = *counters;
-    (skipped > 0).then(|| {
-        let late = max_late_ns as f64 / 1e6;
-        format!(
-            "this machine did not keep up: {skipped} heartbeats were not sent in their interval, \
-             {sent} were; the latest went out {late:.1} ms after its time"
-        )
-    })
-}
-
-fn one_clock(source: String) -> ClockRelation {
-    ClockRelation { source, same_clock: true, offset_ms: Some(0.0), plus_minus_ms: Some(0.0) }
-}
-
-/// The node that flows enter by.
-fn entry_node<'a>(nodes: &'a [Node], by: &EnterBy, target: &str) -> Result<&'a Node, Failure> {
-    let found = match by {
-        EnterBy::PodNode => nodes.iter().find(|node| node.name == target),
-        EnterBy::OtherNode => nodes.iter().find(|node| node.name != target),
-        EnterBy::Named(name) => nodes.iter().find(|node| node.name == *name),
-    };
-    found.ok_or_else(|| {
-        let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
-        let wanted = String::from(by.clone());
-        preflight::entry_node(format!("nodes {} for {wanted}, pod on {target}", names.join(", ")))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::flow::RoundTrip;
-
-    fn node(name: &str) -> Node {
-        let address = std::net::Ipv4Addr::LOCALHOST;
-        Node { name: name.into(), address, takes_pods: true, pid: None }
-    }
-
-    #[test]
-    fn one_boot_id_is_one_clock_and_two_are_bounded_by_both_round_trips() {
-        let trip = |offset_ns, plus_minus_ns| RoundTrip { at_ns: 0, offset_ns, plus_minus_ns };
-        let sample = ClockSample {
-            uid: "u".into(),
-            boot_id: Some("b".into()),
-            first: trip(5_000_000, 1_000_000),
-            latest: trip(9_000_000, 2_000_000),
-        };
-        let same = relate(Some("b"), &sample);
-        assert!(same.same_clock && same.plus_minus_ms == Some(0.0));
-        let other = relate(Some("c"), &sample);
-        assert_eq!((other.offset_ms, other.plus_minus_ms), (Some(7.5), Some(3.5)));
-        assert!(!relate(None, &ClockSample { boot_id: None, ..sample }).same_clock);
-    }
-
-    #[test]
-    fn a_tenth_left_out_in_settle_is_too_much() {
-        let counters = |sent, skipped| flow::Counters { sent, skipped, ..Default::default() };
-        assert!(kept_up_in_settle(&counters(10, 50), &counters(100, 60)).is_ok());
-        let failure = kept_up_in_settle(&counters(0, 0), &counters(89, 11)).unwrap_err();
-        assert_eq!(failure.check, "kept-up");
-    }
-
-    #[test]
-    fn a_machine_that_does_not_keep_up_says_so() {
-        let counters = flow::Counters { sent: 90, skipped: 10, ..Default::default() };
-        assert!(kept_up(&counters).is_some_and(|text| text.contains("10 heartbeats")));
-        assert_eq!(kept_up(&flow::Counters { skipped: 0, ..counters }), None);
-    }
-
-    #[test]
-    fn flows_enter_where_the_scenario_says() {
-        let nodes = [node("node-1"), node("node-2")];
-        let by = |by| entry_node(&nodes, &by, "node-2").map(|node| node.name.clone());
-        assert_eq!(by(EnterBy::OtherNode).unwrap(), "node-1");
-        assert_eq!(by(EnterBy::PodNode).unwrap(), "node-2");
-        assert_eq!(by(EnterBy::Named("node-1".into())).unwrap(), "node-1");
-        assert_eq!(by(EnterBy::Named("x".into())).unwrap_err().check, "entry-node");
-        let alone = [node("node-2")];
-        assert!(entry_node(&alone, &EnterBy::OtherNode, "node-2").is_err());
-    }
 }
