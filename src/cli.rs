@@ -26,6 +26,7 @@ enum Command {
     /// Judge recorded trials anew and write their tables
     Summarize(SummarizeArgs),
     /// Build or install what local clusters need
+    #[command(after_help = SETUP_ENVIRONMENT)]
     Setup(SetupArgs),
     /// Processes that drainwatch starts of itself
     #[command(hide = true)]
@@ -35,6 +36,11 @@ enum Command {
         args: Vec<String>,
     },
 }
+
+const SETUP_ENVIRONMENT: &str = "\
+Environment:
+  DRAINWATCH_COMPONENTS=DIR  A folder that holds all components, used as it is instead of the cache
+  DRAINWATCH_MIRROR=URL      Where release binaries are, each release host as a folder below it";
 
 /// Which file, and what of it.
 #[derive(Debug, Args)]
