@@ -15,20 +15,21 @@ mod udp;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::clock::{Stamp, monotonic_ns};
-use crate::observation::Protocol;
-use crate::observation::{Identity, Sink};
+use crate::observation::{Identity, Protocol, Sink};
 
 pub use dial::dial;
 
@@ -105,23 +106,19 @@ const NICE: i32 = -10;
 fn serve(core: &Mutex<Core>, epoll: &Epoll) {
     // SAFETY: takes numbers only; 0 is the calling thread. Where it is not allowed, the counters
     // tell how late heartbeats were all the same.
-    unsafe { nix::libc::setpriority(nix::libc::PRIO_PROCESS, 0, NICE) };
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
     let mut events = [EpollEvent::empty(); 256];
     let mut due = lock(core).next_due();
     loop {
-        // epoll's own timeout is in whole milliseconds: all sends of one millisecond would go out
-        // together.
         let timeout = due.map(|due_ns| {
             TimeSpec::from_duration(Duration::from_nanos(
                 u64::try_from(due_ns - monotonic_ns()).unwrap_or(0),
             ))
         });
-        let ready = ppoll(&mut [PollFd::new(epoll.0.as_fd(), PollFlags::POLLIN)], timeout, None)
-            .and_then(|_| epoll.wait(&mut events, EpollTimeout::ZERO));
-        let ready = match ready {
+        let ready = match wait(epoll, &mut events, timeout) {
             Ok(ready) => ready,
             Err(Errno::EINTR) => 0,
-            // Both calls fail on wrong arguments only, and out of memory: try again, not in a rush.
+            // It fails on wrong arguments only, and out of memory: try again, not in a rush.
             Err(_) => {
                 std::thread::sleep(Duration::from_millis(10));
                 0
@@ -136,6 +133,35 @@ fn serve(core: &Mutex<Core>, epoll: &Epoll) {
         }
         core.tick();
         due = core.next_due();
+    }
+}
+
+/// Waits for events. The plain call's timeout is in whole milliseconds: all sends of one millisecond
+/// would go out together.
+fn wait(epoll: &Epoll, events: &mut [EpollEvent], timeout: Option<TimeSpec>) -> nix::Result<usize> {
+    let time = timeout.map(|timeout| *timeout.as_ref());
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: `events` is writable for as many `epoll_event`s as it has (`EpollEvent` is one), and
+    // `time` is null or points at a `timespec` that outlives the call. No signal mask is given.
+    let ready = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.0.as_raw_fd(),
+            events.as_mut_ptr(),
+            events.len(),
+            time,
+            ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    match Errno::result(ready) {
+        Ok(ready) => Ok(usize::try_from(ready).unwrap_or(0)),
+        // Kernels before 5.11, and filters that don't know it: the same by two calls.
+        Err(Errno::ENOSYS | Errno::EPERM) => {
+            ppoll(&mut [PollFd::new(epoll.0.as_fd(), PollFlags::POLLIN)], timeout, None)?;
+            epoll.wait(events, EpollTimeout::ZERO)
+        }
+        Err(error) => Err(error),
     }
 }
 
