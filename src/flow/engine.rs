@@ -22,6 +22,9 @@ use crate::clock::monotonic_ns;
 use crate::observation::Protocol;
 use crate::observation::Sink;
 
+/// The most that a heartbeat goes out before its time, nanoseconds.
+const EARLY_NS: i64 = 2_000_000;
+
 /// Flows are opened one after another, this far apart: a backlog of connects that is too long
 /// for the app would be measured as delay.
 const OPENING_PACE_NS: i64 = 200_000;
@@ -123,11 +126,11 @@ impl Core {
         for _ in 0..SENDS_AT_ONCE {
             let now_ns = monotonic_ns();
             let Some(&Reverse((due_ns, index))) = self.due.peek() else { return };
-            if due_ns > now_ns {
+            let flow = &mut self.flows[index];
+            if due_ns > now_ns + flow.early_ns() {
                 return;
             }
             self.due.pop();
-            let flow = &mut self.flows[index];
             let next = match flow.socket {
                 _ if flow.story.has_ended() => None,
                 FlowSocket::Closed => flow.open(index, &self.epoll, &mut self.shared),
@@ -259,7 +262,7 @@ impl Flow {
 
     /// Sends the heartbeat that was due at `due_ns`. Gives when the next one is.
     fn beat(&mut self, due_ns: i64, now_ns: i64, shared: &mut Shared) -> i64 {
-        let late_ns = now_ns - due_ns;
+        let late_ns = (now_ns - due_ns).max(0);
         shared.counters.max_late_ns = shared.counters.max_late_ns.max(late_ns);
         shared.counters.skipped += u64::try_from(late_ns / self.interval_ns).unwrap_or(0);
         match &mut self.socket {
@@ -267,7 +270,16 @@ impl Flow {
             FlowSocket::Udp(link) => link.send(self.number, &mut self.story, shared),
             FlowSocket::Connecting(_) | FlowSocket::Closed => {}
         }
-        self.next_after(now_ns)
+        self.next_after(now_ns.max(due_ns))
+    }
+
+    /// How long before its time a heartbeat may go out with another that is due. Each wake of a
+    /// thread costs more than a send: at 20 ms and ten flows this halves them.
+    fn early_ns(&self) -> i64 {
+        match self.socket {
+            FlowSocket::Closed => 0,
+            _ => (self.interval_ns / 10).min(EARLY_NS),
+        }
     }
 
     /// The flow's first heartbeat time after `at_ns`.
