@@ -52,10 +52,9 @@ impl View for Lines {
                 self.line(&format!("{matrix}: {arms}, {trials}, about {expected}, into {output}"));
             }
             RunEvent::ArmStarted { arm, number, trials } => {
+                let trials = words::count(*trials as usize, "trial");
                 let of = self.arms;
-                self.line(&format!(
-                    "arm {number} of {of}: {arm}, {trials} trials; cluster coming up"
-                ));
+                self.line(&format!("arm {number} of {of}: {arm}, {trials}; cluster coming up"));
             }
             RunEvent::ClusterUp { cluster, took } => {
                 self.line(&format!("cluster {cluster} up in {:.1} s", took.as_secs_f64()));

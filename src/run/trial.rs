@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use kube::api::Api;
+use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -50,6 +51,8 @@ enum Halt {
     Failed(Failure),
     /// The API refused the trigger.
     Refused(String),
+    /// A signal ended the run.
+    Interrupted(Signal),
 }
 
 impl From<Failure> for Halt {
@@ -100,12 +103,7 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
     };
     let halt = tokio::select! {
         result = run.perform() => result.err(),
-        signal = stop.wait() => Some(Halt::Failed(Failure {
-            check: "not-interrupted",
-            invariant: "the run is not interrupted",
-            found: signal.as_str().to_owned(),
-            hint: "run it again",
-        })),
+        signal = stop.wait() => Some(Halt::Interrupted(signal)),
     };
     let workload = run.workload.clone();
     let mut trial = run.finish(halt, repeat).await;
@@ -380,6 +378,9 @@ impl Run<'_> {
         let (outcome, reason) = match halt {
             None => (Outcome::Measured, None),
             Some(Halt::Failed(failure)) => (Outcome::Aborted, Some(failure.to_string())),
+            Some(Halt::Interrupted(signal)) => {
+                (Outcome::Aborted, Some(format!("interrupted by {signal}")))
+            }
             Some(Halt::Refused(answer)) => (Outcome::TriggerRefused, Some(answer)),
         };
         // A trigger that was not answered was sent all the same; without any, times count from
