@@ -9,6 +9,7 @@ pub mod clock;
 pub mod cluster;
 pub mod commands;
 pub mod config;
+pub mod digest;
 pub mod display;
 pub mod flow;
 pub mod observation;

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node as KubeNode, NodeSystemInfo};
 use kube::api::{Api, ListParams};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::{Cluster, ClusterError};
+use crate::digest::sha256;
 
 /// What stands in `environment/<arm>.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,7 +97,7 @@ const NODE_INFO: [(&str, ReadInfo); 5] = [
 fn digest(fixed: &BTreeMap<String, String>) -> String {
     // A map of strings always has a JSON form.
     let bytes = serde_json::to_vec(fixed).unwrap_or_default();
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256(bytes)
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! The build that measures, as records name it.
 
-use std::io::Read;
+use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
+use crate::digest::sha256_of_file;
 use crate::record::Tool;
 use crate::workload::image;
 
@@ -17,20 +16,7 @@ pub fn current() -> std::io::Result<Tool> {
             "false" => Some(false),
             _ => None,
         },
-        runner_sha256: sha256_of_file("/proc/self/exe")?,
+        runner_sha256: sha256_of_file(Path::new("/proc/self/exe"))?,
         probe_sha256: image::probe_sha256(),
     })
-}
-
-fn sha256_of_file(path: &str) -> std::io::Result<String> {
-    let mut file = std::fs::File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut chunk = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut chunk)? {
-            0 => break,
-            n => hash.update(&chunk[..n]),
-        }
-    }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

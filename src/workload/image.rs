@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+
+use crate::digest::sha256;
 
 /// The probe: a static binary for the runner's own architecture.
 pub const PROBE: &[u8] = include_bytes!(env!("DRAINWATCH_PROBE"));
@@ -168,10 +169,6 @@ fn architecture() -> &'static str {
         "loongarch64" => "loong64",
         same => same, // arm, riscv64, s390x
     }
-}
-
-fn sha256(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -13,19 +13,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::host;
 use super::process::Stop;
 use super::versions::Item;
 use super::{io_error, stopped};
 use crate::cluster::ClusterError;
+use crate::digest::sha256_of_file;
 
 const FORMAT: &str = "drainwatch.component/1";
 const MANIFEST: &str = "manifest.json";
@@ -252,7 +252,7 @@ impl Cache {
 impl FileEntry {
     fn of(path: &Path) -> io::Result<Self> {
         let meta = path.metadata()?;
-        Ok(Self { sha256: sha256(path)?, size: meta.len(), modified: meta.mtime() })
+        Ok(Self { sha256: sha256_of_file(path)?, size: meta.len(), modified: meta.mtime() })
     }
 
     /// Whether a file is still this one; the reason otherwise.
@@ -266,30 +266,13 @@ impl FileEntry {
         }
         // A cache that was copied without its times is as good as before, only slower to check.
         if meta.mtime() != self.modified
-            && sha256(path).map_err(|error| format!("can't be read: {error}"))? != self.sha256
+            && sha256_of_file(path).map_err(|error| format!("can't be read: {error}"))?
+                != self.sha256
         {
             return Err("has changed since it was made".into());
         }
         Ok(())
     }
-}
-
-/// The SHA-256 of a file's content, in lower-case hexadecimal.
-pub fn sha256(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 18];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hex(&hash.finalize())),
-            read => hash.update(&buffer[..read]),
-        }
-    }
-}
-
-/// Bytes in lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn platform() -> Result<String, ClusterError> {

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::cache::hex;
 use super::process::Stop;
 use super::versions::{Item, Part};
+use crate::digest::hex;
 
 /// Takes downloads from a mirror: `http://127.0.0.1:8000`, with each host as the first segment of
 /// the path (`http://127.0.0.1:8000/dl.k8s.io/release/…`).
