@@ -295,9 +295,9 @@ impl Run<'_> {
     async fn settle(&mut self, uid: &str) -> Result<(), Failure> {
         let config = &self.context.arm.config;
         let end = Instant::now() + config.settle;
-        let mut quiet = None;
         loop {
-            tokio::time::sleep_until(end.min(Instant::now() + LOOK)).await;
+            let look = Instant::now() + LOOK;
+            tokio::time::sleep_until(if Instant::now() < end { look.min(end) } else { look }).await;
             let Some(flows) = &self.flows else { return Err(preflight::settled("no flows")) };
             let now = Stamp::now();
             let states = flows.states();
@@ -328,9 +328,7 @@ impl Run<'_> {
             // What the trigger is to end must be alive when it is sent, not only not yet silent.
             match (late, Instant::now() >= end) {
                 (None, true) => return Ok(()),
-                (Some(flow), true)
-                    if Instant::now() >= *quiet.get_or_insert(end + LIVELY_LIMIT) =>
-                {
+                (Some(flow), true) if Instant::now() >= end + LIVELY_LIMIT => {
                     return Err(preflight::settled(format!("{flow} without a recent answer")));
                 }
                 _ => {}
