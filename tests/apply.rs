@@ -57,12 +57,14 @@ fn a_version_that_is_not_there_is_told_with_the_command_that_gets_it() {
 
 #[test]
 fn a_reader_that_has_gone_away_is_no_panic() {
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    let status = std::process::Command::new(assert_cmd::cargo::cargo_bin("drainwatch"))
-        .args(["apply", "nothing.toml"])
-        .stderr(writer)
-        .status()
-        .expect("it runs");
-    assert_eq!(status.code(), Some(2));
+    for command in ["apply", "check", "plan"] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let status = std::process::Command::new(assert_cmd::cargo::cargo_bin("drainwatch"))
+            .args([command, "nothing.toml"])
+            .stderr(writer)
+            .status()
+            .expect("it runs");
+        assert_eq!(status.code(), Some(2), "{command}");
+    }
 }

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use tokio::sync::mpsc;
 
-use super::plan::print;
 use super::{Exit, say, setup};
 use crate::cli::ApplyArgs;
 use crate::cluster::Provider;
@@ -97,7 +96,7 @@ fn finish(folder: &Path, record: &crate::record::Run, ended: Ended) -> Exit {
         [] => String::new(),
         trials => report::terminal(trials) + "\n",
     };
-    let mut exit = print(&format!("{table}{}\n", folder.display()));
+    let mut exit = say::print(&format!("{table}{}\n", folder.display()));
     for (arm, reason) in &ended.clusters_not_had {
         say::error(Exit::Cluster, &format_args!("{arm}: {reason}"));
     }

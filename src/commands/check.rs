@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use super::Exit;
-use super::plan::{count, print};
+use super::{Exit, say};
 use crate::cli::CheckArgs;
 use crate::config::{self, Errors, FileKind, Matrix};
+use crate::display::count;
 
 /// Runs the command: a line on stdout for each file that is right, all errors on stderr.
 pub fn run(args: &CheckArgs) -> ExitCode {
@@ -22,9 +22,9 @@ pub fn run(args: &CheckArgs) -> ExitCode {
             },
         }
     }
-    let printed = print(&right);
+    let printed = say::print(&right);
     let Some(wrong) = wrong else { return printed.into() };
-    eprintln!("{wrong}");
+    say::line(&wrong);
     Exit::Usage.min(printed).into()
 }
 

@@ -1,40 +1,24 @@
 //! `drainwatch plan`
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::Exit;
+use super::{Exit, say};
 use crate::cli::PlanArgs;
 use crate::config::{ClusterSpec, EnterBy, Flows, Readiness, Scenario};
+use crate::display::count;
 use crate::plan::{self, Arm, Plan};
 
 /// Runs the command.
 pub fn run(args: &PlanArgs) -> ExitCode {
     let selection = &args.selection;
     match plan::load(&selection.file, &selection.set, &selection.only) {
-        Ok(plan) => print(&render(&plan)).into(),
+        Ok(plan) => say::print(&render(&plan)).into(),
         Err(errors) => {
-            eprintln!("{errors}");
+            say::line(&errors);
             Exit::Usage.into()
         }
     }
-}
-
-/// Writes to stdout; a reader that has seen enough (`| head`) is no failure.
-pub(super) fn print(text: &str) -> Exit {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            eprintln!("error: cannot write to standard output: {error}");
-            Exit::Files
-        }
-        _ => Exit::Success,
-    }
-}
-
-/// `1 arm`, `5 arms`
-pub(super) fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 /// The whole text: a headline, a row an arm, the total, and what stands behind the arms.

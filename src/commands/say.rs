@@ -1,9 +1,19 @@
-//! What commands write themselves: lines on standard error.
+//! What commands write themselves: results on standard output, lines on standard error.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use super::Exit;
+
+/// Writes to standard output; a reader that has seen enough (`| head`) is no failure.
+pub fn print(text: &str) -> Exit {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(cause) if cause.kind() != ErrorKind::BrokenPipe => {
+            error(Exit::Files, &format_args!("cannot write to standard output: {cause}"))
+        }
+        _ => Exit::Success,
+    }
+}
 
 /// Writes a line to standard error. A reader that has gone away changes nothing.
 pub fn line(text: &dyn Display) {

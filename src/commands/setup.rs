@@ -201,7 +201,7 @@ impl Display {
             }
             other => {
                 self.clear();
-                tell(&mut std::io::stderr(), format_args!("{other}"));
+                say::line(&other);
             }
         }
     }

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::plan::print;
 use super::{Exit, say};
 use crate::cli::SummarizeArgs;
 use crate::record::{RunFolder, Trial, load_run_dir};
@@ -16,7 +15,7 @@ use crate::report;
 /// Runs the command.
 pub fn run(args: &SummarizeArgs) -> ExitCode {
     match summarize(args) {
-        Ok(text) => print(&text).into(),
+        Ok(text) => say::print(&text).into(),
         Err((exit, message)) => say::error(exit, &message).into(),
     }
 }

@@ -13,6 +13,8 @@ use tokio::task::JoinHandle;
 
 use crate::run::RunEvent;
 
+pub use words::count;
+
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
