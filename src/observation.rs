@@ -58,6 +58,46 @@ pub enum Source {
     EndpointsliceWatch,
     /// The probe's own log, with times on the pod's clock.
     ProbeLog,
+    /// Commits of rules in a node's network namespace.
+    NodeRules,
+    /// The connection tracking table of a node's network namespace.
+    NodeConntrack,
+    /// Packets on the interfaces of a node's network namespace.
+    NodePackets,
+}
+
+/// What became of an entry of a connection tracking table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EntryChange {
+    /// It was made.
+    New,
+    /// Its state or one of its marks changed.
+    Update,
+    /// It is gone.
+    Destroy,
+}
+
+/// Who destroyed an entry of a connection tracking table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DestroyedBy {
+    /// The kernel itself: it timed out, its connection closed, or its interface went.
+    Kernel,
+    /// A process asked for it, over netlink.
+    Process,
+}
+
+/// A packet that ends or refuses a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PacketKind {
+    /// TCP with the flag RST.
+    Rst,
+    /// TCP with the flag FIN.
+    Fin,
+    /// ICMP "destination unreachable".
+    Unreachable,
 }
 
 /// Who answered: the pod and the process in it.
@@ -230,6 +270,56 @@ pub enum Event<T = Ms> {
         reason: String,
     },
 
+    // --- the nodes' kernels ---
+    /// What a node's rules do with new flows to a port of the Service, from the commit on that is
+    /// told of: `endpoints` are where they may go.
+    Rules {
+        node: String,
+        protocol: Protocol,
+        endpoints: Vec<SocketAddr>,
+        /// Whether they are rejected.
+        reject: bool,
+        /// Who committed them, as the kernel names the process; `None`: in force before.
+        process: Option<String>,
+    },
+    /// An entry of a node's connection tracking table changed: from `client` to `to`, answered by
+    /// `answered_by`, which answers to `answers_to`.
+    Conntrack {
+        node: String,
+        change: EntryChange,
+        protocol: Protocol,
+        client: SocketAddr,
+        to: SocketAddr,
+        answered_by: SocketAddr,
+        answers_to: SocketAddr,
+        /// Whether traffic went both ways (and for TCP the connection stood); `None`: not told.
+        assured: Option<bool>,
+        /// With `destroy`.
+        by: Option<DestroyedBy>,
+    },
+    /// A packet passed one of a node's interfaces: of a flow `from` one end `to` the other, or, where
+    /// it is an ICMP message, about such a packet.
+    Packet {
+        node: String,
+        interface: String,
+        /// Whether it left by the interface; else it came in.
+        out: bool,
+        kind: PacketKind,
+        protocol: Protocol,
+        /// The source in its IP header.
+        sender: IpAddr,
+        from: SocketAddr,
+        to: SocketAddr,
+        icmp_code: Option<u8>,
+    },
+    /// A node's source of evidence may have missed something from `at` until `until`.
+    EvidenceGap {
+        node: String,
+        #[serde(rename = "until_ms")]
+        until: T,
+        reason: String,
+    },
+
     // --- flows ---
     /// The flow's socket was bound and (TCP) connected.
     FlowOpened {
@@ -386,6 +476,36 @@ impl<T> Event<T> {
                 Event::ProbeExiting { uid, instance, code }
             }
             Event::LogLost { uid, reason } => Event::LogLost { uid, reason },
+            Event::Rules { node, protocol, endpoints, reject, process } => {
+                Event::Rules { node, protocol, endpoints, reject, process }
+            }
+            Event::Conntrack {
+                node,
+                change,
+                protocol,
+                client,
+                to,
+                answered_by,
+                answers_to,
+                assured,
+                by,
+            } => Event::Conntrack {
+                node,
+                change,
+                protocol,
+                client,
+                to,
+                answered_by,
+                answers_to,
+                assured,
+                by,
+            },
+            Event::Packet { node, interface, out, kind, protocol, sender, from, to, icmp_code } => {
+                Event::Packet { node, interface, out, kind, protocol, sender, from, to, icmp_code }
+            }
+            Event::EvidenceGap { node, until, reason } => {
+                Event::EvidenceGap { node, until: f(until), reason }
+            }
             Event::FlowOpened { flow, local, remote } => Event::FlowOpened { flow, local, remote },
             Event::Span { flow, by, from, to, answers } => {
                 Event::Span { flow, by, from: f(from), to: f(to), answers }

@@ -1,0 +1,144 @@
+//! kube-proxy's nftables mode: a Service's chain looks its endpoint up in a map of chains, and the
+//! endpoints' chains bear their addresses as names.
+
+use std::net::SocketAddr;
+
+use netlink_packet_netfilter::nftables::{
+    DataAttribute, ExpressionAttribute, Expressions, ListAttribute, Lookup, NfTablesMessage,
+    RuleAttribute, RuleMessage, SetElementAttribute, SetElementList, SetElementMessage,
+    VerdictAttribute,
+};
+use netlink_packet_netfilter::{NetfilterMessageInner, NetfilterProtoFamily};
+use nix::errno::Errno;
+
+use super::super::Subject;
+use super::super::netlink::Socket;
+use super::{PortRules, rules_of};
+use crate::observation::Protocol;
+
+const TABLE: &str = "kube-proxy";
+
+/// What the rules in force do with the Service's ports, in the order of its ports.
+pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRules>, Errno> {
+    let wanted: Vec<String> = (subject.ports.iter())
+        .map(|port| {
+            let protocol = super::protocol(port.protocol);
+            format!("-{}/{}/{protocol}/{}", subject.namespace, subject.service, port.name)
+        })
+        .collect();
+    let mut maps: Vec<Option<String>> = vec![None; wanted.len()];
+    rules_of(socket, TABLE, None, |rule| {
+        let Some(chain) = rule.attributes.iter().find_map(|attribute| match attribute {
+            RuleAttribute::Chain(chain) => Some(chain),
+            _ => None,
+        }) else {
+            return;
+        };
+        if chain.starts_with("service-")
+            && let Some(port) = wanted.iter().position(|name| chain.ends_with(name))
+            && let Some(map) = looked_up(rule)
+        {
+            maps[port] = Some(map);
+        }
+    })?;
+    let mut rejected = Vec::new();
+    elements(socket, "no-endpoint-nodeports", |element| rejected.extend(key(element)))?;
+    let mut ports = Vec::new();
+    for (port, map) in subject.ports.iter().zip(maps) {
+        let mut endpoints = Vec::new();
+        if let Some(map) = map {
+            elements(socket, &map, |element| endpoints.extend(goes_to(element)))?;
+        }
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        let reject =
+            rejected.iter().any(|key| *key == node_port_key(port.protocol, port.node_port));
+        ports.push(PortRules { protocol: port.protocol, endpoints, reject });
+    }
+    Ok(ports)
+}
+
+/// The map that a rule looks its verdict up in.
+fn looked_up(rule: &RuleMessage) -> Option<String> {
+    let expressions = rule.attributes.iter().find_map(|attribute| match attribute {
+        RuleAttribute::Expressions(expressions) => Some(expressions),
+        _ => None,
+    })?;
+    let parts = expressions.iter().filter_map(|expression| match expression {
+        ListAttribute::Element(parts) => Some(parts),
+        _ => None,
+    });
+    parts.flatten().find_map(|part| match part {
+        ExpressionAttribute::Data(Expressions::Lookup(lookup)) => {
+            lookup.iter().find_map(|part| match part {
+                Lookup::Set(name) => Some(name.clone()),
+                _ => None,
+            })
+        }
+        _ => None,
+    })
+}
+
+/// Gives each element of a set. A set that is not there has none.
+fn elements(
+    socket: &mut Socket,
+    set: &str,
+    mut each: impl FnMut(&[SetElementAttribute]),
+) -> Result<(), Errno> {
+    let attributes = vec![SetElementList::Table(TABLE.into()), SetElementList::Set(set.into())];
+    let request = NfTablesMessage::GetSetElement(SetElementMessage { attributes });
+    let dumped = socket.dump(NetfilterProtoFamily::IPv4, request, |message| {
+        let NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(list)) = message.inner
+        else {
+            return;
+        };
+        for attribute in &list.attributes {
+            let SetElementList::Elements(elements) = attribute else { continue };
+            for element in elements {
+                if let ListAttribute::Element(parts) = element {
+                    each(parts);
+                }
+            }
+        }
+    });
+    match dumped {
+        Err(Errno::ENOENT) => Ok(()),
+        result => result,
+    }
+}
+
+fn key(element: &[SetElementAttribute]) -> Option<Vec<u8>> {
+    element.iter().find_map(|part| match part {
+        SetElementAttribute::Key(DataAttribute::Value(bytes)) => Some(bytes.clone()),
+        _ => None,
+    })
+}
+
+/// How a node port stands in a set: the protocol and the port, each in four bytes.
+fn node_port_key(protocol: Protocol, port: u16) -> Vec<u8> {
+    let number = match protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+    };
+    let [high, low] = port.to_be_bytes();
+    vec![number, 0, 0, 0, high, low, 0, 0]
+}
+
+/// The endpoint whose chain an element goes to: `endpoint-ABCD-ns/name/udp/port__10.231.1.5/7002`.
+fn goes_to(element: &[SetElementAttribute]) -> Option<SocketAddr> {
+    element.iter().find_map(|part| match part {
+        SetElementAttribute::Data(DataAttribute::Verdict(verdict)) => {
+            verdict.iter().find_map(|part| match part {
+                VerdictAttribute::Chain(chain) => endpoint(chain),
+                _ => None,
+            })
+        }
+        _ => None,
+    })
+}
+
+fn endpoint(chain: &str) -> Option<SocketAddr> {
+    let (_, address) = chain.rsplit_once("__")?;
+    let (address, port) = address.rsplit_once('/')?;
+    Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
+}
