@@ -6,6 +6,7 @@
 mod clocks;
 mod context;
 mod events;
+mod evidence;
 mod observe;
 mod pace;
 mod preflight;

@@ -14,12 +14,14 @@ use tokio::time::{Instant, timeout};
 use super::clocks;
 use super::context::ArmContext;
 use super::events::{Phase, RunEvent};
+use super::evidence;
 use super::observe::{self, Stories};
 use super::pace;
 use super::preflight::{self, Failure};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation, Stamp};
 use crate::config::Scenario;
+use crate::evidence::Evidence;
 use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
 use crate::record::{TRIAL_FORMAT, Trial};
@@ -71,6 +73,9 @@ struct Run<'a> {
     slices: Watching<SlicesView>,
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
+    evidence: Option<Evidence>,
+    /// What the record should say of how it was measured.
+    warnings: Vec<String>,
     target: Option<Target>,
     started_at: jiff::Timestamp,
 }
@@ -98,6 +103,8 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
         seen,
         log: None,
         flows: None,
+        evidence: None,
+        warnings: Vec::new(),
         target: None,
         started_at: jiff::Timestamp::now(),
     };
@@ -142,6 +149,7 @@ impl Run<'_> {
         let instance = self.build_is_ours(&target.uid).await?;
         self.endpoint_is_target(&target.uid).await?;
         preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
+        self.listen(ports);
         let flows = flow::start(specs(config, entry.address, ports), self.sink.clone())
             .map_err(|error| preflight::limits(format!("no thread for the flows: {error}")))?;
         let flows = self.flows.insert(flows);
@@ -182,6 +190,17 @@ impl Run<'_> {
         }
         self.observe(&target.uid, &sent).await;
         Ok(())
+    }
+
+    /// Opens the evidence's listeners. They must stand before the first flow: the kernel tells of
+    /// an entry's end only where somebody listened when it was made.
+    fn listen(&mut self, ports: NodePorts) {
+        let nodes = self.context.cluster.nodes();
+        let mode = self.context.arm.cluster.proxy_mode;
+        match evidence::start(nodes, &self.workload, ports, mode, &self.sink) {
+            Ok(evidence) => self.evidence = evidence,
+            Err(error) => self.warnings.push(format!("no kernel evidence: {error}")),
+        }
     }
 
     /// Waits until one pod is Ready and follows its log from the start of its container.
@@ -363,7 +382,11 @@ impl Run<'_> {
     /// Ends flows and watches, places and judges what was seen.
     async fn finish(mut self, halt: Option<Halt>, repeat: u32) -> Trial {
         let clocks = self.clocks();
-        let mut runner_warnings = Vec::new();
+        let mut runner_warnings = std::mem::take(&mut self.warnings);
+        // Before the flows are stopped: what the runner itself then ends is no evidence.
+        if let Some(evidence) = self.evidence.take() {
+            evidence.finish();
+        }
         if let Some(flows) = self.flows.take() {
             runner_warnings.extend(pace::kept_up(&flows.counters()));
             flows.finish().await;
