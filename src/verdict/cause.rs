@@ -4,39 +4,54 @@
 //! A cause is `measured` only where each link of its chain was recorded in this trial; without
 //! kernel evidence that is so for what the app itself declared, and for little else.
 
+use super::chain;
 use super::fate::{Ending, Story};
+use super::kernel::Kernel;
 use super::world::{Of, Timed, World, ms_between};
 use super::{Basis, Cause, Fate};
 use crate::config::Sigterm;
-use crate::observation::Protocol;
-use crate::observation::{Event, Observation};
+use crate::observation::{Event, Observation, PacketKind, Protocol};
 
 /// The cause; `None` where nothing that was recorded suggests one.
 pub(super) fn cause(
     story: &Story,
     ending: &Ending,
     world: &World,
+    kernel: &Kernel,
     sigterm: Sigterm,
 ) -> Option<Cause> {
     let time = ending.time?;
+    let sent = |kind| chain::ended_by_target(story, kind, time, kernel);
+    let with_packet = |cause: Option<Cause>, kind| {
+        cause.map(|cause| Cause { chain: sent(kind).into_iter().collect(), ..cause })
+    };
     match ending.fate {
-        Fate::Drained => Some(measured("the app announced the end (bye) and closed".to_owned())),
-        Fate::Closed => cut(time, world, sigterm),
-        Fate::Reset => declared_reset(story, time, world).or_else(|| cut(time, world, sigterm)),
-        Fate::Rehomed => rehomed(story, time, world),
-        Fate::Refused => Some(refused(ending.by, time, world)),
+        Fate::Drained => {
+            let text = "the app announced the end (bye) and closed";
+            with_packet(Some(measured(text.to_owned())), PacketKind::Fin)
+        }
+        Fate::Closed => with_packet(cut(time, world, sigterm), PacketKind::Fin),
+        Fate::Reset => with_packet(
+            declared_reset(story, time, world).or_else(|| cut(time, world, sigterm)),
+            PacketKind::Rst,
+        ),
+        Fate::Rehomed => {
+            chain::rehomed(story, time, world, kernel).or_else(|| rehomed(story, time, world))
+        }
+        Fate::Refused => chain::refused(story, time, world, kernel)
+            .or_else(|| Some(refused(ending.by, time, world))),
         Fate::Unreachable => Some(inferred(icmp(ending.by))),
-        Fate::Silent => silent(story, world),
+        Fate::Silent => chain::silent(story, world, kernel).or_else(|| silent(story, world)),
         Fate::Survived | Fate::Severed | Fate::NotMeasured => None,
     }
 }
 
 fn measured(text: String) -> Cause {
-    Cause { text, basis: Basis::Measured }
+    Cause { text, basis: Basis::Measured, chain: Vec::new() }
 }
 
 fn inferred(text: String) -> Cause {
-    Cause { text, basis: Basis::Inferred }
+    Cause { text, basis: Basis::Inferred, chain: Vec::new() }
 }
 
 /// SIGTERM, the probe's word that it reset what it held, and this flow's RST after SIGTERM. (The

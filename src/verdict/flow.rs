@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::observation::{Identity, Protocol};
+use crate::observation::{Bound, Identity, Protocol, Source};
 
 /// How a trial went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -126,12 +126,66 @@ impl Fate {
 }
 
 /// Why a flow ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cause {
     /// In words.
     pub text: String,
     /// Whether each link of the chain was recorded in this trial.
     pub basis: Basis,
+    /// The links that were recorded, in the order of cause and effect. Times that are upper bounds
+    /// can stand before those of what they led to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chain: Vec<Link>,
+}
+
+/// One link of the chain that led to a flow's end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// What happened.
+    pub what: LinkKind,
+    /// When, in milliseconds from the trigger.
+    pub t_ms: f64,
+    /// How that time relates to the instant of the thing itself.
+    pub bound: Bound,
+    /// What relating two clocks adds, in milliseconds.
+    pub plus_minus_ms: Option<f64>,
+    /// Who saw it.
+    pub source: Source,
+    /// At which node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// What a link of a chain tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkKind {
+    /// The trigger's request was sent.
+    Trigger,
+    /// The target's endpoint was no longer ready.
+    EndpointNotReady,
+    /// The target's endpoint no longer served.
+    EndpointNotServing,
+    /// A node's rules no longer led new flows to the target.
+    RulesWithoutTarget,
+    /// A node's rules rejected new flows to the Service.
+    RulesReject,
+    /// The flow's entry to the target was destroyed.
+    EntryDestroyed,
+    /// An entry of the flow that leads elsewhere was made.
+    EntryMade,
+    /// The app said that it exits.
+    AppExits,
+    /// The container was seen terminated.
+    ContainerExit,
+    /// The target's network namespace sent the packet that ended the flow.
+    SentByPod,
+    /// The packet that refused the flow was sent.
+    Refusal,
+    /// The flow met the refusal.
+    Refused,
+    /// The flow was answered by another than the target.
+    Answered,
 }
 
 /// What a cause rests on.

@@ -5,11 +5,13 @@
 //! it fail.
 
 mod cause;
+mod chain;
 mod disagreements;
 mod fate;
 mod figures;
 mod findings;
 mod flow;
+mod kernel;
 mod warnings;
 mod world;
 
@@ -21,10 +23,11 @@ use crate::timeline;
 
 pub use disagreements::{Repeat, disagreements};
 pub use figures::{FindingBound, Findings};
-pub use flow::{Basis, Cause, Fate, FlowRecord, FlowSpan, Outcome};
+pub use flow::{Basis, Cause, Fate, FlowRecord, FlowSpan, Link, LinkKind, Outcome};
 
 use fate::{Frame, Story};
 use findings::Judged;
+use kernel::Kernel;
 use world::World;
 
 /// What one trial's observations say.
@@ -65,11 +68,12 @@ pub fn judge(
         .collect();
     let (findings, finding_bounds) = findings::findings(&world, &flows, config);
     let warnings = warnings::warnings(&world, &flows, config, target, outcome);
+    let kernel = Kernel::read(&sorted, target);
     let flows = flows
         .iter()
         .map(|(story, ending)| {
             let mut record = story.record(ending);
-            record.cause = cause::cause(story, ending, &world, config.sigterm);
+            record.cause = cause::cause(story, ending, &world, &kernel, config.sigterm);
             record
         })
         .collect();

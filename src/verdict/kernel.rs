@@ -1,0 +1,180 @@
+//! What the nodes' kernels told, by flow.
+//!
+//! Takes sorted observations and the target; finds the rules, entries and packets of one flow. A
+//! flow is known by its own address at the node that it enters by, and behind that node by the
+//! address that the node gave it. Knows nothing of fates.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::clock::Ms;
+use crate::observation::{EntryChange, Event, Observation, PacketKind, Protocol, Source, Target};
+
+/// The kernels' evidence of a trial.
+#[derive(Debug, Default)]
+pub(super) struct Kernel<'a> {
+    target: Option<&'a Target>,
+    /// Each flow's own address.
+    flows: HashMap<&'a str, SocketAddr>,
+    /// Entries by node and client.
+    entries: HashMap<(&'a str, SocketAddr), Vec<&'a Observation>>,
+    /// Packets by the client that they go to or, for ICMP, whose packet they refuse.
+    packets: HashMap<(&'a str, SocketAddr), Vec<&'a Observation>>,
+    rules: Vec<&'a Observation>,
+    gaps: Vec<&'a Observation>,
+}
+
+impl<'a> Kernel<'a> {
+    /// Reads sorted observations.
+    pub fn read(sorted: &[&'a Observation], target: Option<&'a Target>) -> Self {
+        let mut kernel = Self { target, ..Self::default() };
+        for &observation in sorted {
+            match &observation.event {
+                Event::FlowOpened { flow, local, .. } => {
+                    kernel.flows.insert(flow, *local);
+                }
+                Event::Conntrack { node, client, .. } => {
+                    kernel.entries.entry((node, *client)).or_default().push(observation);
+                }
+                Event::Packet { node, kind, from, to, .. } => {
+                    let client = match kind {
+                        PacketKind::Unreachable => from,
+                        PacketKind::Rst | PacketKind::Fin => to,
+                    };
+                    kernel.packets.entry((node, *client)).or_default().push(observation);
+                }
+                Event::Rules { .. } => kernel.rules.push(observation),
+                Event::EvidenceGap { .. } => kernel.gaps.push(observation),
+                _ => {}
+            }
+        }
+        kernel
+    }
+
+    /// One flow's evidence; `None` where no kernel told of it.
+    pub fn of(&self, flow: &str, protocol: Protocol) -> Option<FlowEvidence<'_, 'a>> {
+        let (target, client) = (self.target?, *self.flows.get(flow)?);
+        let entries = self.entries.get(&(target.entry_node.as_str(), client))?;
+        // The first entry that leads to a pod is the one to the target: the flow was answered by
+        // it before the trigger.
+        let (pod, behind) = entries.iter().find_map(|entry| match entry.event {
+            Event::Conntrack { answered_by, answers_to, .. } if entry.at < Ms(0) => {
+                Some((answered_by, answers_to))
+            }
+            _ => None,
+        })?;
+        Some(FlowEvidence { kernel: self, target, protocol, client, pod, behind, entries })
+    }
+}
+
+/// What the kernels told of one flow.
+#[derive(Debug)]
+pub(super) struct FlowEvidence<'k, 'a> {
+    kernel: &'k Kernel<'a>,
+    target: &'a Target,
+    protocol: Protocol,
+    client: SocketAddr,
+    /// The target's address, as the entry names it.
+    pub pod: SocketAddr,
+    /// The flow's address behind the node that it enters by.
+    behind: SocketAddr,
+    entries: &'k [&'a Observation],
+}
+
+impl<'a> FlowEvidence<'_, 'a> {
+    /// The first commit after the trigger, at the node that the flow enters by, that left no way to
+    /// the target for new flows.
+    pub fn rules_without_target(&self) -> Option<&'a Observation> {
+        self.kernel.rules.iter().copied().find(|rules| match &rules.event {
+            Event::Rules { node, protocol, endpoints, .. } => {
+                rules.at >= Ms(0)
+                    && *node == self.target.entry_node
+                    && *protocol == self.protocol
+                    && !endpoints.contains(&self.pod)
+            }
+            _ => false,
+        })
+    }
+
+    /// The first commit after the trigger, at the node that the flow enters by, that rejects the
+    /// flow's port.
+    pub fn rejecting(&self) -> Option<&'a Observation> {
+        self.kernel.rules.iter().copied().find(|rules| match &rules.event {
+            Event::Rules { node, protocol, reject, .. } => {
+                rules.at >= Ms(0)
+                    && *node == self.target.entry_node
+                    && *protocol == self.protocol
+                    && *reject
+            }
+            _ => false,
+        })
+    }
+
+    /// The end of the flow's entry to the target, after the trigger.
+    pub fn destroyed(&self) -> Option<&'a Observation> {
+        self.entries.iter().copied().find(|entry| match entry.event {
+            Event::Conntrack { change: EntryChange::Destroy, answered_by, .. } => {
+                entry.at >= Ms(0) && answered_by == self.pod
+            }
+            _ => false,
+        })
+    }
+
+    /// The first entry after the trigger that leads elsewhere.
+    pub fn elsewhere(&self) -> Option<&'a Observation> {
+        self.entries.iter().copied().find(|entry| match entry.event {
+            Event::Conntrack { change: EntryChange::New, answered_by, .. } => {
+                entry.at >= Ms(0) && answered_by != self.pod
+            }
+            _ => false,
+        })
+    }
+
+    /// A packet of this kind that the target's own network namespace sent to this flow: it came in
+    /// by an interface of the target's node, with the target as its sender.
+    pub fn sent_by_target(&self, kind: PacketKind, until: Ms) -> Option<&'a Observation> {
+        self.packet(&self.target.node, self.behind, kind, until, |out, sender| {
+            !out && sender == self.pod.ip()
+        })
+    }
+
+    /// A packet of this kind that left the node that the flow enters by, to the flow.
+    pub fn left_entry_node(&self, kind: PacketKind, until: Ms) -> Option<&'a Observation> {
+        self.packet(&self.target.entry_node, self.client, kind, until, |out, _| out)
+    }
+
+    fn packet(
+        &self,
+        node: &str,
+        client: SocketAddr,
+        kind: PacketKind,
+        until: Ms,
+        passes: impl Fn(bool, IpAddr) -> bool,
+    ) -> Option<&'a Observation> {
+        let packets = self.kernel.packets.get(&(node, client))?;
+        packets.iter().copied().find(|packet| match packet.event {
+            Event::Packet { out, kind: of, protocol, sender, .. } => {
+                of == kind
+                    && protocol == self.protocol
+                    && packet.at >= Ms(0)
+                    && packet.at <= until
+                    && passes(out, sender)
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether one of these sources, at one of the flow's two nodes, may have missed something
+    /// between the trigger and then.
+    pub fn missed(&self, sources: &[Source], until: Ms) -> bool {
+        self.kernel.gaps.iter().any(|gap| match &gap.event {
+            Event::EvidenceGap { node, until: end, .. } => {
+                sources.contains(&gap.source)
+                    && (*node == self.target.entry_node || *node == self.target.node)
+                    && *end >= Ms(0)
+                    && gap.at <= until
+            }
+            _ => false,
+        })
+    }
+}
