@@ -28,6 +28,8 @@ enum Command {
     /// Build or install what local clusters need
     #[command(after_help = SETUP_ENVIRONMENT)]
     Setup(SetupArgs),
+    /// List and remove what earlier runs left on this machine
+    Clean(CleanArgs),
     /// Processes that drainwatch starts of itself
     #[command(hide = true)]
     Internal {
@@ -116,6 +118,20 @@ pub struct SetupArgs {
     pub dry_run: bool,
 }
 
+/// `drainwatch clean`
+#[derive(Debug, Args)]
+pub struct CleanArgs {
+    /// The cache of components too: what `drainwatch setup` made
+    #[arg(long)]
+    pub cache: bool,
+    /// Only list what would be removed
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Remove without asking
+    #[arg(long)]
+    pub yes: bool,
+}
+
 /// Parses the arguments, runs the command, gives its exit code.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
@@ -124,6 +140,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args),
         Command::Summarize(args) => commands::summarize::run(&args),
         Command::Setup(args) => commands::setup::run(&args),
+        Command::Clean(args) => commands::clean::run(&args),
         Command::Internal { args } => crate::cluster::local::internal(&args),
     }
 }

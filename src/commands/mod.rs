@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod check;
+pub mod clean;
 pub mod plan;
 mod say;
 pub mod setup;

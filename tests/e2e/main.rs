@@ -4,6 +4,7 @@
 //! Where they can't be had the tests are ignored and the reason is printed; with `CI=true` in the
 //! environment that is a failure instead, so that no CI passes by testing nothing.
 
+mod clean;
 mod cluster;
 mod endings;
 mod host;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         }
     }
     let tests = cluster::tests().into_iter().chain(endings::tests()).chain(trials::tests());
+    let tests = tests.chain(clean::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

@@ -1,5 +1,7 @@
-//! A made-up machine for `drainwatch setup`: tools, a Go and release hosts of its own, so that
-//! the tests neither need a network nor install anything.
+//! A made-up machine for `drainwatch setup`, `doctor` and `clean`: tools, a Go and release hosts of
+//! its own, so that the tests neither need a network nor install anything.
+
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::fs;

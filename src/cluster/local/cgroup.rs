@@ -39,8 +39,17 @@ enum Kind {
 
 /// Which versions are mounted: `v1`, `v1 (hybrid)` or `v2`.
 pub(super) fn version() -> io::Result<&'static str> {
-    let kinds: Vec<Kind> = hierarchies()?.iter().map(|h| h.kind).collect();
-    Ok(match (kinds.contains(&Kind::V2), kinds.contains(&Kind::Hybrid)) {
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
+    version_by(&mountinfo).ok_or_else(|| io::Error::other("no cgroups are mounted"))
+}
+
+/// The same, by a mountinfo; `None` where it has none.
+pub(super) fn version_by(mountinfo: &str) -> Option<&'static str> {
+    let kinds: Vec<Kind> = parse(mountinfo).iter().map(|h| h.kind).collect();
+    if kinds.is_empty() {
+        return None;
+    }
+    Some(match (kinds.contains(&Kind::V2), kinds.contains(&Kind::Hybrid)) {
         (true, _) => "v2",
         (_, true) => "v1 (hybrid)",
         _ => "v1",
@@ -97,6 +106,11 @@ pub(super) fn remove(cluster: &str, bound: Duration) -> Vec<String> {
         let _ = fs::remove_dir(&top);
     }
     left
+}
+
+/// The folder of all clusters in each hierarchy, whether it is there or not.
+pub(super) fn tops() -> io::Result<Vec<PathBuf>> {
+    Ok(hierarchies()?.into_iter().map(|hierarchy| hierarchy.mount.join(TOP)).collect())
 }
 
 /// Whether the folder is gone.

@@ -5,6 +5,7 @@
 //! supervisor makes everything else, and removes it when it is told to or when the pipe ends.
 
 pub mod components;
+pub mod leftovers;
 
 mod cgroup;
 mod check;
@@ -19,6 +20,7 @@ mod logs;
 mod mounts;
 mod network;
 mod node;
+mod orphans;
 mod paths;
 mod pki;
 mod ready;

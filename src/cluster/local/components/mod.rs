@@ -10,10 +10,11 @@ mod apt;
 mod cache;
 mod download;
 mod gobuild;
-mod host;
+pub(in crate::cluster) mod host;
+mod inventory;
 mod modfile;
 mod plan;
-mod process;
+pub(in crate::cluster) mod process;
 mod setup;
 mod verify;
 mod versions;
@@ -22,13 +23,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cache::{Cache, State};
+use cache::State;
 use host::Search;
 
 use super::super::ClusterError;
 
+pub(super) use cache::Cache;
 pub use download::MIRROR_VARIABLE;
 pub use host::{SEARCH_VARIABLE, TOOLS};
+pub use inventory::{Piece, Ready, ready};
 pub use plan::{Plan, plan};
 pub use process::Stop;
 pub use setup::{SetupEvent, ensure, setup};
