@@ -28,6 +28,9 @@ enum Command {
     /// Build or install what local clusters need
     #[command(after_help = SETUP_ENVIRONMENT)]
     Setup(SetupArgs),
+    /// Say what this machine can do and what it lacks
+    #[command(after_help = DOCTOR_EXIT_CODES)]
+    Doctor(DoctorArgs),
     /// List and remove what earlier runs left on this machine
     Clean(CleanArgs),
     /// Processes that drainwatch starts of itself
@@ -43,6 +46,9 @@ const SETUP_ENVIRONMENT: &str = "\
 Environment:
   DRAINWATCH_COMPONENTS=DIR  A folder that holds all components, used as it is instead of the cache
   DRAINWATCH_MIRROR=URL      Where release binaries are, each release host as a folder below it";
+
+const DOCTOR_EXIT_CODES: &str = "\
+Exit codes: 0 where local clusters can be made here, 4 where something that they need is lacking.";
 
 /// Which file, and what of it.
 #[derive(Debug, Args)]
@@ -118,6 +124,26 @@ pub struct SetupArgs {
     pub dry_run: bool,
 }
 
+/// `drainwatch doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Text for people, or a JSON list of all points
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Also ask the hosts that components come from whether they can be reached
+    #[arg(long)]
+    pub online: bool,
+}
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
 /// `drainwatch clean`
 #[derive(Debug, Args)]
 pub struct CleanArgs {
@@ -140,6 +166,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args),
         Command::Summarize(args) => commands::summarize::run(&args),
         Command::Setup(args) => commands::setup::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Clean(args) => commands::clean::run(&args),
         Command::Internal { args } => crate::cluster::local::internal(&args),
     }

@@ -17,6 +17,7 @@ fn said(arguments: &[&str]) -> String {
 #[case("plan")]
 #[case("summarize")]
 #[case("setup")]
+#[case("doctor")]
 #[case("clean")]
 fn help(#[case] command: &str) {
     let arguments: Vec<_> = [command, "--help"].into_iter().filter(|a| !a.is_empty()).collect();

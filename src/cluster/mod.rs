@@ -6,6 +6,7 @@
 
 pub mod environment;
 pub mod local;
+pub mod machine;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

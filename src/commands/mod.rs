@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod check;
 pub mod clean;
+pub mod doctor;
 pub mod plan;
 mod say;
 pub mod setup;

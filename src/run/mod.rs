@@ -28,6 +28,7 @@ use crate::workload;
 use crate::workload::image::{self, Image};
 
 pub use events::{Events, Phase, RunEvent};
+pub use preflight::OTHER_DESCRIPTORS;
 pub use signals::Stop;
 pub use tool::current as current_tool;
 

@@ -87,7 +87,7 @@ checks! {
 }
 
 /// Descriptors beyond the flows' own: watches, logs, files, the runtime's.
-const OTHER_DESCRIPTORS: u64 = 128;
+pub const OTHER_DESCRIPTORS: u64 = 128;
 
 /// Checks that this process may open a descriptor for each flow.
 pub fn descriptors(flows: u64) -> Result<(), Failure> {

@@ -36,6 +36,10 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 
+#[cfg(test)]
+pub(crate) use check::fixture;
+
+use super::machine::{Check, Machine};
 use super::{Cluster, ClusterError, Provider};
 use crate::config::ClusterSpec;
 
@@ -72,6 +76,11 @@ impl Provider for LocalProvider {
         let up = runner::start(&self.executable, new_name()?, spec, components, logs).await?;
         Ok(Box::new(up))
     }
+}
+
+/// What a machine has of all that local clusters need, point by point.
+pub fn checks(machine: &dyn Machine) -> Vec<Check> {
+    check::all(machine)
 }
 
 /// `dw-3f9a1c`: chance decides, and the supervisor refuses a name that is taken.
