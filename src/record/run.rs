@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::io::{self, ReadError, WriteError};
-use super::{Outcome, TRIAL_FORMAT, Tool, Trial};
+use super::{Outcome, TRIAL_FORMAT, Tool, Trial, go_v01};
 use crate::plan::Plan;
 
 /// The format of a run's record.
@@ -129,16 +129,32 @@ pub struct RunFolder {
 pub enum LoadError {
     #[error("{}: can't be read: {source}", dir.display())]
     Folder { dir: PathBuf, source: std::io::Error },
-    #[error("{}: holds no trial record (ARM/trial-001.json)", dir.display())]
-    NoRecords { dir: PathBuf },
+    /// `runs` are the folders in it that do hold some.
+    #[error("{}: holds no trial record (ARM/trial-001.json){}", dir.display(), they_hold_some(runs))]
+    NoRecords { dir: PathBuf, runs: Vec<PathBuf> },
+    #[error(
+        "{}: holds trial records and reports of drainwatch (Go)\n  put the reports into a folder of their own, and name both",
+        dir.display()
+    )]
+    Mixed { dir: PathBuf },
     /// All of them, so that nobody sums up a part of a run without knowing it.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Unreadable(Vec<ReadError>),
 }
 
+/// The remedy where a folder of runs was named instead of a run's.
+fn they_hold_some(runs: &[PathBuf]) -> String {
+    if runs.is_empty() {
+        return String::new();
+    }
+    let runs: String = runs.iter().map(|run| format!("\n    {}", run.display())).collect();
+    format!("\n  name those that you mean of the folders in it that do:{runs}")
+}
+
 /// Reads a run's folder: `run.json` and each `ARM/trial-NNN.json` and `ARM/trial-NNN.aborted.json`.
 /// Other files, temporary ones among them, are not looked at. A folder with `run.json` alone is a
-/// run that has measured nothing yet.
+/// run that has measured nothing yet. A folder that holds the Go tool's reports instead
+/// (`ARM/trial-NNN/report.json`, or `trial-NNN/report.json` of one arm) is read as its trials.
 pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
     let mut unreadable = Vec::new();
     let run = match Run::read(dir) {
@@ -156,11 +172,22 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
             Err(error) => unreadable.push(error),
         }
     }
+    let reports = go_v01::find(dir)?;
+    if !reports.is_empty() && (run.is_some() || !trials.is_empty() || !unreadable.is_empty()) {
+        return Err(LoadError::Mixed { dir: dir.to_owned() });
+    }
+    let matrix = name(dir);
+    for report in reports {
+        match go_v01::read(&report.path, &matrix, &report.arm) {
+            Ok(trial) => trials.push(trial),
+            Err(error) => unreadable.push(error),
+        }
+    }
     if !unreadable.is_empty() {
         return Err(LoadError::Unreadable(unreadable));
     }
     if trials.is_empty() && run.is_none() {
-        return Err(LoadError::NoRecords { dir: dir.to_owned() });
+        return Err(LoadError::NoRecords { dir: dir.to_owned(), runs: runs_in(dir)? });
     }
     let place = |arm: &str| {
         let arms = run.as_ref().map_or(&[][..], |run| &run.arms);
@@ -172,6 +199,27 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
         key(a).cmp(&key(b))
     });
     Ok(RunFolder { run, trials })
+}
+
+/// A folder's own name, whatever way leads to it (`.`, a link).
+pub fn name(dir: &Path) -> String {
+    let whole = dir.canonicalize();
+    let name = whole.as_deref().unwrap_or(dir).file_name().unwrap_or(dir.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// The folders in `dir` that hold a run or reports, by name.
+fn runs_in(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+    let holds_some = |folder: &PathBuf| {
+        // What can't be looked into is not for the remedy to tell.
+        folder.join(RUN_FILE).is_file()
+            || trial_files(folder).is_ok_and(|files| !files.is_empty())
+            || go_v01::find(folder).is_ok_and(|reports| !reports.is_empty())
+    };
+    let mut runs = entries(dir)?;
+    runs.retain(|path| path.is_dir() && holds_some(path));
+    runs.sort();
+    Ok(runs)
 }
 
 /// The trial records in the folders below `dir`, by path.
@@ -189,7 +237,7 @@ fn trial_files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
     Ok(found)
 }
 
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
     let failed = |source| LoadError::Folder { dir: dir.to_owned(), source };
     let entries = fs::read_dir(dir).map_err(failed)?;
     entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
