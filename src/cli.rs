@@ -131,8 +131,9 @@ pub struct Selection {
 /// To whom the command speaks.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Told {
-    /// What to write: text for people, or events for programs (see docs/events.md)
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    /// Text for people, or for programs events on standard output (see docs/events.md)
+    #[arg(long, value_enum, value_name = "text|json", hide_possible_values = true)]
+    #[arg(default_value_t = Format::Text)]
     pub format: Format,
 }
 

@@ -20,7 +20,7 @@ pub fn run(args: &ManArgs) -> Exit {
             let name = args.command.as_ref().map_or(cli::NAME.to_owned(), |command| of(command));
             let page = pages().into_iter().find(|(known, _)| *known == name);
             match page {
-                Some((_, page)) => say::print(&String::from_utf8_lossy(&page)),
+                Some((_, page)) => say::print(&page),
                 None => say::error(Exit::Usage, &no_page(args.command.as_deref())),
             }
         }
@@ -32,7 +32,7 @@ fn write(folder: &Path) -> Result<String, crate::record::WriteError> {
     let mut told = String::new();
     for (name, page) in pages() {
         let path = folder.join(format!("{name}.1"));
-        write_atomic(&path, &page)?;
+        write_atomic(&path, page.as_bytes())?;
         told += &format!("{}\n", path.display());
     }
     Ok(told)
@@ -44,7 +44,7 @@ fn of(command: &str) -> String {
 }
 
 /// Each page by its name: the program's own, then one for each command.
-fn pages() -> Vec<(String, Vec<u8>)> {
+fn pages() -> Vec<(String, String)> {
     let root = cli::shown();
     let commands: Vec<Command> = root.get_subcommands().cloned().collect();
     let mut pages = vec![page(cli::NAME.to_owned(), root)];
@@ -57,11 +57,16 @@ fn pages() -> Vec<(String, Vec<u8>)> {
     pages
 }
 
-fn page(name: String, command: Command) -> (String, Vec<u8>) {
-    let command = command.display_name(&name).version(env!("CARGO_PKG_VERSION"));
+fn page(name: String, command: Command) -> (String, String) {
+    let command = command.display_name(&name).disable_help_subcommand(true);
     let mut page = Vec::new();
     // Writing to memory can't fail.
-    let _ = Man::new(command.disable_help_subcommand(true)).render(&mut page);
+    let _ = Man::new(command)
+        .source(format!("{} {}", cli::NAME, env!("CARGO_PKG_VERSION")))
+        .manual("User Commands")
+        .render(&mut page);
+    // What stands below the options of help has a heading of its own there.
+    let page = String::from_utf8_lossy(&page).replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n");
     (name, page)
 }
 

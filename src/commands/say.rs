@@ -31,7 +31,7 @@ pub fn note(text: &dyn Display) {
     if json::is_open() {
         json::emit(&Event::Note { message: text.to_string() });
     } else {
-        line(text);
+        line(&format_args!("note: {text}"));
     }
 }
 

@@ -73,7 +73,7 @@ fn judge_anew(trial: &mut Trial) {
     let now = trial.flows.iter().map(|flow| (flow.id.clone(), flow.fate));
     if !now.eq(recorded) {
         let id = &trial.id;
-        say::note(&format_args!("note: {id}: its flows' fates are judged otherwise than recorded"));
+        say::note(&format_args!("{id}: its flows' fates are judged otherwise than recorded"));
     }
 }
 

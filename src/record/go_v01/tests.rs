@@ -204,3 +204,19 @@ fn bad_reports(#[case] pointer: &str, #[case] wrong: Value, #[case] why: &str) {
 fn versions(#[case] version: &str, #[case] read: bool) {
     assert_eq!(check_version(version).is_ok(), read);
 }
+
+#[test]
+fn the_cluster_is_what_the_report_tells_of_it() {
+    let told = |mode: &str, cni: &str| {
+        let mut report = value();
+        report["environment"]["kube_proxy_mode"] = mode.into();
+        report["environment"]["cni"] = cni.into();
+        report["environment"]["node_count"] = 2.into();
+        trial_of(&report).imported.unwrap().cluster
+    };
+    assert_eq!(
+        told("iptables", "kindnet (identified by DaemonSet name; best effort)"),
+        "Kubernetes 1.34.0, 2 nodes, iptables, kindnet"
+    );
+    assert!(told("unknown", "unknown").ends_with("proxy mode unknown, CNI unknown"));
+}
