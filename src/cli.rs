@@ -234,7 +234,7 @@ pub struct CompletionsArgs {
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// Whose page to print [default: the program's own]
-    pub command: Option<String>,
+    pub command: Vec<String>,
     /// Write every page into this folder instead
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     pub output: Option<PathBuf>,

@@ -17,11 +17,12 @@ pub fn run(args: &ManArgs) -> Exit {
             Err(error) => say::error(Exit::Files, &error),
         },
         None => {
-            let name = args.command.as_ref().map_or(cli::NAME.to_owned(), |command| of(command));
+            let words = [cli::NAME].into_iter().chain(args.command.iter().map(String::as_str));
+            let name = words.collect::<Vec<_>>().join("-");
             let page = pages().into_iter().find(|(known, _)| *known == name);
             match page {
                 Some((_, page)) => say::print(&page),
-                None => say::error(Exit::Usage, &no_page(args.command.as_deref())),
+                None => say::error(Exit::Usage, &no_page(&args.command.join(" "))),
             }
         }
     }
@@ -38,40 +39,35 @@ fn write(folder: &Path) -> Result<String, crate::record::WriteError> {
     Ok(told)
 }
 
-/// `drainwatch-apply`: the name of a command's page.
-fn of(command: &str) -> String {
-    format!("{}-{command}", cli::NAME)
-}
-
-/// Each page by its name: the program's own, then one for each command.
+/// Each page by its name: the program's own, then one for each command and each of a command's own.
 fn pages() -> Vec<(String, String)> {
-    let root = cli::shown();
-    let commands: Vec<Command> = root.get_subcommands().cloned().collect();
-    let mut pages = vec![page(cli::NAME.to_owned(), root)];
-    for command in commands {
-        let name = of(command.get_name());
-        // As it is typed, in the synopsis.
-        let typed = format!("{} {}", cli::NAME, command.get_name());
-        pages.push(page(name, command.bin_name(typed)));
-    }
+    let mut pages = Vec::new();
+    add(cli::NAME.to_owned(), cli::shown(), &mut pages);
     pages
 }
 
-fn page(name: String, command: Command) -> (String, String) {
-    let command = command.display_name(&name).disable_help_subcommand(true);
+/// `typed` is the command as people type it: `drainwatch apply`.
+fn add(typed: String, command: Command, pages: &mut Vec<(String, String)>) {
+    let name = typed.replace(' ', "-");
+    let below: Vec<Command> =
+        command.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    let shown = command.display_name(&name).bin_name(&typed).disable_help_subcommand(true);
     let mut page = Vec::new();
     // Writing to memory can't fail.
-    let _ = Man::new(command)
+    let _ = Man::new(shown)
         .source(format!("{} {}", cli::NAME, env!("CARGO_PKG_VERSION")))
         .manual("User Commands")
         .render(&mut page);
     // What stands below the options of help has a heading of its own there.
     let page = String::from_utf8_lossy(&page).replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n");
-    (name, page)
+    pages.push((name, page));
+    for command in below {
+        add(format!("{typed} {}", command.get_name()), command, pages);
+    }
 }
 
-fn no_page(command: Option<&str>) -> String {
+fn no_page(command: &str) -> String {
     let names: Vec<String> =
         cli::shown().get_subcommands().map(|command| command.get_name().to_owned()).collect();
-    format!("there is no command {:?}\n  choose one of {}", command.unwrap_or(""), names.join(", "))
+    format!("there is no command {command:?}\n  choose one of {}", names.join(", "))
 }

@@ -185,7 +185,7 @@ fn ended(trial: &Trial) -> Event<'_> {
 
 /// A duration as events have it: milliseconds.
 pub fn ms(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+    duration.as_nanos() as f64 / 1e6
 }
 
 #[cfg(test)]

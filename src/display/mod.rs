@@ -47,9 +47,10 @@ impl Style {
     }
 }
 
-/// Shows events until their sender is gone.
+/// Shows events until their sender is gone. On a thread of its own: whoever reads what is written
+/// may take any time, and what is measured must not wait for that.
 pub fn show(mut events: UnboundedReceiver<RunEvent>, style: Style) -> JoinHandle<()> {
-    tokio::spawn(async move {
+    tokio::task::spawn_blocking(move || {
         let mut view: Box<dyn View> = match style {
             Style::Quiet => Box::new(lines::Warnings(Box::new(std::io::stderr()))),
             Style::Json => Box::new(json::Runs::default()),
@@ -58,7 +59,7 @@ pub fn show(mut events: UnboundedReceiver<RunEvent>, style: Style) -> JoinHandle
                 Box::new(lines::Lines::new(Box::new(std::io::stderr()), every))
             }
         };
-        while let Some(event) = events.recv().await {
+        while let Some(event) = events.blocking_recv() {
             view.event(&event);
         }
     })

@@ -4,58 +4,27 @@
 //! observations of ours, so its flows and figures are its own, under our names where both mean the
 //! same. What a report does not say is null, an empty text or, in the configuration, zero.
 
+mod find;
 mod findings;
+mod flows;
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::io::ReadError;
-use super::run::{LoadError, entries, name};
 use super::{EnvironmentRef, Imported, TRIAL_FORMAT, Tool, Trial};
 use crate::clock::ClockRelation;
 use crate::config::{EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger};
-use crate::observation::{Protocol, Target};
-use crate::verdict::{Basis, Cause, Fate, FlowRecord, Outcome};
+use crate::observation::Target;
+use crate::verdict::{FlowRecord, Outcome};
 
-use report::{Config, DrainBehavior, Environment, Event, Flow, Report, Source};
+pub use find::find;
 
-/// The report's name in its trial's folder.
-const REPORT_FILE: &str = "report.json";
+use report::{Config, DrainBehavior, Environment, Event, Report, Source};
 
 /// The tool, as tables name it.
 const TOOL: &str = "drainwatch (Go)";
-
-/// A report, found.
-pub struct Found {
-    /// The arm's name: its folder's.
-    pub arm: String,
-    /// The report.
-    pub path: PathBuf,
-}
-
-/// The reports in a folder of arms, or in that of one arm, by path.
-pub fn find(dir: &Path) -> Result<Vec<Found>, LoadError> {
-    let mut found = of_arm(dir)?;
-    for arm in entries(dir)?.into_iter().filter(|path| path.is_dir()) {
-        found.extend(of_arm(&arm)?);
-    }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
-}
-
-fn of_arm(dir: &Path) -> Result<Vec<Found>, LoadError> {
-    let is_trial = |path: &PathBuf| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| repeat(name).is_some())
-    };
-    // Regular files only: reading a pipe of that name would never end.
-    let reports = entries(dir)?
-        .into_iter()
-        .filter(is_trial)
-        .map(|trial| trial.join(REPORT_FILE))
-        .filter(|path| path.is_file());
-    Ok(reports.map(|path| Found { arm: name(dir), path }).collect())
-}
 
 /// Reads the report of a trial of `arm`. `matrix` names the folder that the arms are in.
 pub fn read(path: &Path, matrix: &str, arm: &str) -> Result<Trial, ReadError> {
@@ -99,7 +68,7 @@ fn trial(report: Report, matrix: &str, arm: &str, repeat: u32) -> Trial {
     let Report { drainwatch_version, git_commit, environment, trial } = report;
     let target = target(&trial);
     let (outcome, reason) = outcome(&trial);
-    let flows: Vec<FlowRecord> = trial.flows.iter().map(flow).collect();
+    let flows: Vec<FlowRecord> = trial.flows.iter().map(flows::flow).collect();
     let (findings, finding_bounds) = match outcome {
         Outcome::Measured => {
             findings::of(&trial, &flows, target.as_ref().map(|target| target.pod.as_str()))
@@ -259,62 +228,6 @@ fn cluster(environment: &Environment) -> String {
         named("proxy mode", kube_proxy_mode),
         named("CNI", cni),
     )
-}
-
-/// What became of a flow. The tool leaves a flow at the first thing that ends it: nothing is known
-/// of what it met later.
-fn flow(flow: &Flow) -> FlowRecord {
-    let fate = match flow.outcome {
-        report::Outcome::DrainedCleanClose => Fate::Drained,
-        report::Outcome::Severed => severed(&flow.detail),
-        report::Outcome::ReadTimeout => Fate::Silent,
-        report::Outcome::SurvivedObservationWindow => Fate::Survived,
-        report::Outcome::NotMeasured => Fate::NotMeasured,
-    };
-    let [terminal, last_data] =
-        [flow.t_terminal_ms, flow.last_data_t_ms].map(|t| t.map(|t| t as f64));
-    let ended_ms = match fate {
-        Fate::Survived | Fate::NotMeasured => None,
-        // Its time is that of the tool's judgement; silence begins with the last answer.
-        Fate::Silent => last_data,
-        _ => terminal,
-    };
-    let outage = terminal.zip(last_data).map(|(answer, last)| answer - last);
-    FlowRecord {
-        id: flow.id.clone(),
-        protocol: match flow.proto {
-            report::Proto::Tcp => Protocol::Tcp,
-            report::Proto::Udp => Protocol::Udp,
-        },
-        fate,
-        ended_ms,
-        spans: Vec::new(),
-        outage_ms: outage.filter(|_| fate == Fate::Rehomed),
-        refusals: (fate == Fate::Refused).into(),
-        cause: (fate == Fate::Severed).then(|| Cause {
-            text: format!("reported as: {}", flow.detail),
-            basis: Basis::Measured,
-        }),
-    }
-}
-
-/// How a flow was severed stands in words only.
-fn severed(detail: &str) -> Fate {
-    let another = || {
-        let named = detail.strip_prefix("answered by probe instance ")?;
-        let (now, before) = named.split_once(", was ")?;
-        Some(!now.is_empty() && !before.is_empty() && now != before)
-    };
-    // `econnreset on write`, `econnrefused (icmp port unreachable)`
-    let errno = detail.split(' ').next().unwrap_or_default();
-    match errno {
-        "econnreset" => Fate::Reset,
-        "econnrefused" => Fate::Refused,
-        "eof-without-drain-announcement" => Fate::Closed,
-        _ if detail.starts_with("udp-silence") => Fate::Silent,
-        _ if another() == Some(true) => Fate::Rehomed,
-        _ => Fate::Severed,
-    }
 }
 
 /// What a reader should know that the report does not say itself.

@@ -3,11 +3,11 @@
 //! Takes the plan; gives `run.json` and, with the trial records below it, a run's folder as one
 //! value. Knows nothing of how trials are run or reported.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::folders::{self, name, runs_in, trial_files};
 use super::io::{self, ReadError, WriteError};
 use super::{Outcome, TRIAL_FORMAT, Tool, Trial, go_v01};
 use crate::plan::Plan;
@@ -130,7 +130,7 @@ pub enum LoadError {
     #[error("{}: can't be read: {source}", dir.display())]
     Folder { dir: PathBuf, source: std::io::Error },
     /// `runs` are the folders in it that do hold some.
-    #[error("{}: holds no trial record (ARM/trial-001.json){}", dir.display(), they_hold_some(runs))]
+    #[error("{}: holds no trial record (ARM/trial-001.json){}", dir.display(), folders::they_hold_some(runs))]
     NoRecords { dir: PathBuf, runs: Vec<PathBuf> },
     #[error(
         "{}: holds trial records and reports of drainwatch (Go)\n  put the reports into a folder of their own, and name both",
@@ -140,15 +140,6 @@ pub enum LoadError {
     /// All of them, so that nobody sums up a part of a run without knowing it.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Unreadable(Vec<ReadError>),
-}
-
-/// The remedy where a folder of runs was named instead of a run's.
-fn they_hold_some(runs: &[PathBuf]) -> String {
-    if runs.is_empty() {
-        return String::new();
-    }
-    let runs: String = runs.iter().map(|run| format!("\n    {}", run.display())).collect();
-    format!("\n  name those that you mean of the folders in it that do:{runs}")
 }
 
 /// Reads a run's folder: `run.json` and each `ARM/trial-NNN.json` and `ARM/trial-NNN.aborted.json`.
@@ -201,57 +192,6 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
     Ok(RunFolder { run, trials })
 }
 
-/// A folder's own name, whatever way leads to it (`.`, a link).
-pub fn name(dir: &Path) -> String {
-    let whole = dir.canonicalize();
-    let name = whole.as_deref().unwrap_or(dir).file_name().unwrap_or(dir.as_os_str());
-    name.to_string_lossy().into_owned()
-}
-
-/// The folders in `dir` that hold a run or reports, by name.
-fn runs_in(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    let holds_some = |folder: &PathBuf| {
-        // What can't be looked into is not for the remedy to tell.
-        folder.join(RUN_FILE).is_file()
-            || trial_files(folder).is_ok_and(|files| !files.is_empty())
-            || go_v01::find(folder).is_ok_and(|reports| !reports.is_empty())
-    };
-    let mut runs = entries(dir)?;
-    runs.retain(|path| path.is_dir() && holds_some(path));
-    runs.sort();
-    Ok(runs)
-}
-
-/// The trial records in the folders below `dir`, by path.
-fn trial_files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    let mut found = Vec::new();
-    for arm in entries(dir)?.into_iter().filter(|path| path.is_dir()) {
-        // Regular files only: reading a pipe of that name would never end.
-        let is_trial = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(is_trial_file) && path.is_file()
-        };
-        found.extend(entries(&arm)?.into_iter().filter(is_trial));
-    }
-    found.sort();
-    Ok(found)
-}
-
-pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    let failed = |source| LoadError::Folder { dir: dir.to_owned(), source };
-    let entries = fs::read_dir(dir).map_err(failed)?;
-    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
-}
-
-/// `trial-NNN.json` or `trial-NNN.aborted.json`.
-fn is_trial_file(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("trial-").and_then(|rest| rest.strip_suffix(".json")) else {
-        return false;
-    };
-    let number = rest.strip_suffix(".aborted").unwrap_or(rest);
-    number.len() >= 3 && number.bytes().all(|b| b.is_ascii_digit())
-}
-
 /// A record must lie where its arm, repeat and outcome put it: a copy under another name would be
 /// counted twice.
 fn in_its_place(dir: &Path, path: &Path, trial: Trial) -> Result<Trial, ReadError> {
@@ -290,6 +230,7 @@ impl Trial {
 mod tests {
     use super::*;
     use crate::stories;
+    use std::fs;
 
     fn ids(folder: &RunFolder) -> Vec<&str> {
         folder.trials.iter().map(|trial| trial.id.as_str()).collect()

@@ -22,7 +22,7 @@ pub(super) struct Arm<'a> {
 }
 
 /// The arms, in the order in which their first trials come; those of several folders that do the
-/// same to the same app stand beside each other. Arms of one name in two folders are two arms.
+/// same to the same app stand beside each other, those of one name first. Arms of one name in two folders are two arms.
 pub(super) fn arms<'a>(parts: &'a [Part<'a>]) -> Vec<Arm<'a>> {
     let mut arms: Vec<Arm> = Vec::new();
     for part in parts {
@@ -42,8 +42,12 @@ pub(super) fn arms<'a>(parts: &'a [Part<'a>]) -> Vec<Arm<'a>> {
     }
     if parts.len() > 1 {
         let kind = |arm: &Arm| arm.any().map(|t| (t.config.sigterm, t.config.trigger));
-        let kinds: Vec<_> = arms.iter().map(kind).collect();
-        arms.sort_by_key(|arm| kinds.iter().position(|known| *known == kind(arm)));
+        let known: Vec<_> = arms.iter().map(|arm| (kind(arm), arm.name)).collect();
+        arms.sort_by_key(|arm| {
+            let kind = kind(arm);
+            let first = known.iter().position(|(known, _)| *known == kind);
+            (first, known.iter().position(|known| *known == (kind, arm.name)))
+        });
     }
     arms
 }

@@ -8,6 +8,7 @@ mod flows_csv;
 mod markdown;
 mod part;
 mod programs;
+mod provenance;
 mod stats;
 mod summary_csv;
 mod terminal;

@@ -190,6 +190,16 @@ fn several_folders_stand_beside_each_other() {
 }
 
 #[test]
+fn arms_of_one_name_are_neighbours_among_those_that_do_the_same() {
+    let of = |arm: &str| Trial { arm: arm.into(), ..stories::exit(1) };
+    let (one, two) = ([of("a"), of("b")], [of("x"), of("b"), of("a")]);
+    let parts =
+        [Part { name: "1", trials: &one, run: None }, Part { name: "2", trials: &two, run: None }];
+    let order: Vec<_> = arms::arms(&parts).iter().map(|a| (a.part.name, a.name)).collect();
+    assert_eq!(order, [("1", "a"), ("2", "a"), ("1", "b"), ("2", "b"), ("2", "x")]);
+}
+
+#[test]
 fn what_an_import_does_not_tell_is_an_empty_cell() {
     let mut trial = stories::exit(1);
     trial.imported = Some(crate::record::Imported { from: "x".into(), cluster: "y".into() });

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod endings;
+mod events;
 mod host;
 mod tools;
 mod trials;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         }
     }
     let tests = cluster::tests().into_iter().chain(endings::tests()).chain(trials::tests());
+    let tests = tests.chain(events::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

@@ -5,8 +5,10 @@ use std::fs;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::find::REPORT_FILE;
 use super::*;
 use crate::observation::Bound;
+use crate::verdict::Fate;
 
 const REPORT: &str = include_str!("../../../tests/go-v0.1/exit-delete/trial-001/report.json");
 
