@@ -5,7 +5,7 @@
 use super::arms::Arm;
 use super::markdown::Row;
 use super::words::{self, NOT_MEASURED};
-use crate::config::EnterBy;
+use crate::config::{EnterBy, Scenario};
 use crate::record::Trial;
 use crate::verdict::Outcome;
 
@@ -92,11 +92,17 @@ pub(super) fn mixed<'a>(arms: &'a [Arm<'a>]) -> impl Iterator<Item = (&'a Arm<'a
     let one_place = |a: &Trial, b: &Trial| {
         a.environment.digest == b.environment.digest && a.imported == b.imported
     };
+    // Of readiness only an import's log tells, and a line of that may be lost.
+    let told = |trial: &Trial| Scenario {
+        readiness: trial.config.readiness.filter(|_| trial.imported.is_none()),
+        ..trial.config.clone()
+    };
+    let one_configuration = move |a: &Trial, b: &Trial| told(a) == told(b);
     arms.iter().flat_map(move |arm| {
         let lines = [
             differs(arm, "environment", &one_place),
             differs(arm, "build", &|a, b| a.tool == b.tool),
-            differs(arm, "configuration", &|a, b| a.config == b.config),
+            differs(arm, "configuration", &one_configuration),
         ];
         lines.into_iter().flatten().map(move |line| (arm, line))
     })

@@ -190,6 +190,18 @@ fn several_folders_stand_beside_each_other() {
 }
 
 #[test]
+fn a_log_line_that_an_import_lost_is_no_other_configuration() {
+    let (mut one, mut other) = (stories::drain(1), stories::drain(2));
+    other.config.readiness = None;
+    assert!(markdown(&[part(&[one.clone(), other.clone()])]).unwrap().contains("differ in their"));
+    for trial in [&mut one, &mut other] {
+        let (from, cluster) = ("x".into(), "y".into());
+        trial.imported = Some(crate::record::Imported { from, cluster });
+    }
+    assert!(!markdown(&[part(&[one, other])]).unwrap().contains("differ in their"));
+}
+
+#[test]
 fn arms_of_one_name_are_neighbours_among_those_that_do_the_same() {
     let of = |arm: &str| Trial { arm: arm.into(), ..stories::exit(1) };
     let (one, two) = ([of("a"), of("b")], [of("x"), of("b"), of("a")]);
