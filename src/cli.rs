@@ -3,36 +3,61 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
-use crate::commands;
+use crate::commands::{self, Exit};
+use crate::display::json;
+
+/// The program's name.
+pub const NAME: &str = "drainwatch";
 
 /// Measures what really happens to connections when a Kubernetes pod is terminated.
 #[derive(Debug, Parser)]
-#[command(name = "drainwatch", version, about)]
+#[command(name = NAME, version, long_version = LONG_VERSION, about, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+/// Which build it is, so that a bug report names it.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("DRAINWATCH_COMMIT"),
+    "\nwith local changes: ",
+    env!("DRAINWATCH_DIRTY"),
+);
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a matrix (or a scenario) and write its records and tables
+    #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
     /// Validate scenario and matrix files without running anything
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
     /// Print the arms, trials and expected duration of a matrix
+    #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
     /// Judge recorded trials anew and write their tables
+    #[command(after_help = SUMMARIZE_EXAMPLES)]
     Summarize(SummarizeArgs),
     /// Build or install what local clusters need
     #[command(after_help = SETUP_ENVIRONMENT)]
     Setup(SetupArgs),
     /// Say what this machine can do and what it lacks
-    #[command(after_help = DOCTOR_EXIT_CODES)]
+    #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// List and remove what earlier runs left on this machine
+    #[command(after_help = CLEAN_EXAMPLES)]
     Clean(CleanArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Print a manual page, or write them all into a folder
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
     /// Processes that drainwatch starts of itself
     #[command(hide = true)]
     Internal {
@@ -42,13 +67,72 @@ enum Command {
     },
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  drainwatch check scenarios/drain-delete.toml
+  drainwatch plan matrices/paper.toml
+  sudo drainwatch apply --setup matrices/paper.toml
+  drainwatch summarize results/paper-20261130T140006Z";
+
+const APPLY_EXAMPLES: &str = "\
+Examples:
+  sudo drainwatch apply matrices/paper.toml
+  sudo drainwatch apply scenarios/exit-delete.toml --set repeats=1 --output results/try
+  sudo drainwatch apply matrices/paper.toml --only drain-evict --only drain-scale
+  sudo drainwatch apply matrices/readiness.toml --format json";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  drainwatch check scenarios/drain-delete.toml matrices/paper.toml
+  drainwatch check matrices/paper.toml --format json";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  drainwatch plan matrices/readiness.toml
+  drainwatch plan matrices/paper.toml --only exit-delete --set cluster.proxy_mode=nftables";
+
+const SUMMARIZE_EXAMPLES: &str = "\
+Examples:
+  drainwatch summarize results/paper-20261130T140006Z
+  drainwatch summarize results/paper-20261130T131804Z results/paper-20261130T140006Z
+  drainwatch summarize results/paper-20261130T140006Z tests/go-v0.1 --output results/beside
+
+A folder of reports of the Go tool of the same name, version 0.1 (ARM/trial-001/report.json), is read as it
+is; its rows say that they are imported.";
+
 const SETUP_ENVIRONMENT: &str = "\
+Examples:
+  sudo drainwatch setup
+  sudo drainwatch setup --kubernetes 1.34.0 --kubernetes 1.33.4
+  drainwatch setup --dry-run
+
 Environment:
   DRAINWATCH_COMPONENTS=DIR  A folder that holds all components, used as it is instead of the cache
   DRAINWATCH_MIRROR=URL      Where release binaries are, each release host as a folder below it";
 
-const DOCTOR_EXIT_CODES: &str = "\
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  drainwatch doctor
+  drainwatch doctor --format json
+
 Exit codes: 0 where local clusters can be made here, 4 where something that they need is lacking.";
+
+const CLEAN_EXAMPLES: &str = "\
+Examples:
+  drainwatch clean --dry-run
+  drainwatch clean --yes
+  drainwatch clean --cache";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  drainwatch completions bash > ~/.local/share/bash-completion/completions/drainwatch
+  drainwatch completions zsh > ~/.zfunc/_drainwatch
+  drainwatch completions fish > ~/.config/fish/completions/drainwatch.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  drainwatch man apply | man -l -
+  drainwatch man --output ~/.local/share/man/man1";
 
 /// Which file, and what of it.
 #[derive(Debug, Args)]
@@ -61,6 +145,25 @@ pub struct Selection {
     /// Only these arms (by name); may be given more than once
     #[arg(long, value_name = "ARM")]
     pub only: Vec<String>,
+}
+
+/// To whom the command speaks.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Told {
+    /// Text for people, or for programs events on standard output (see docs/events.md)
+    #[arg(long, value_enum, value_name = "text|json", hide_possible_values = true)]
+    #[arg(default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text for people
+    #[default]
+    Text,
+    /// One JSON object a line, on standard output alone
+    Json,
 }
 
 /// `drainwatch apply`
@@ -81,6 +184,9 @@ pub struct ApplyArgs {
     /// A line for every event, warnings of trials included
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
+    /// To whom.
+    #[command(flatten)]
+    pub told: Told,
 }
 
 /// `drainwatch check`
@@ -89,6 +195,9 @@ pub struct CheckArgs {
     /// Scenario and matrix files (TOML)
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// To whom.
+    #[command(flatten)]
+    pub told: Told,
 }
 
 /// `drainwatch plan`
@@ -97,17 +206,23 @@ pub struct PlanArgs {
     /// The file and what of it.
     #[command(flatten)]
     pub selection: Selection,
+    /// To whom.
+    #[command(flatten)]
+    pub told: Told,
 }
 
 /// `drainwatch summarize`
 #[derive(Debug, Args)]
 pub struct SummarizeArgs {
-    /// Folders of runs
+    /// Folders of runs, or of the Go tool's reports
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
-    /// Where to write the tables [default: the folder, where one was given; else standard output]
+    /// Where to write the tables [default: the run's folder, where one was given; else standard output]
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
+    /// To whom.
+    #[command(flatten)]
+    pub told: Told,
 }
 
 /// `drainwatch setup`
@@ -122,6 +237,59 @@ pub struct SetupArgs {
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
+    /// To whom.
+    #[command(flatten)]
+    pub told: Told,
+}
+
+/// `drainwatch completions`
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// `drainwatch man`
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Whose page to print [default: the program's own]
+    pub command: Vec<String>,
+    /// Write every page into this folder instead
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub output: Option<PathBuf>,
+}
+
+/// The command line as it is shown to people: without the processes that it starts of itself.
+pub fn shown() -> clap::Command {
+    let whole = Cli::command();
+    let commands: Vec<clap::Command> =
+        whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    clap::Command::new(NAME)
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(whole.get_about().cloned().unwrap_or_default())
+        .after_help(EXAMPLES)
+        .subcommand_required(true)
+        .subcommands(commands)
+}
+
+impl Command {
+    /// Its name where it is asked to tell events.
+    fn tells_events(&self) -> Option<&'static str> {
+        let (name, told) = match self {
+            Command::Apply(args) => ("apply", args.told),
+            Command::Check(args) => ("check", args.told),
+            Command::Plan(args) => ("plan", args.told),
+            Command::Summarize(args) => ("summarize", args.told),
+            Command::Setup(args) => ("setup", args.told),
+            // `doctor` writes its JSON as one list.
+            Command::Doctor(_)
+            | Command::Clean(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Internal { .. } => return None,
+        };
+        (told.format == Format::Json).then_some(name)
+    }
 }
 
 /// `drainwatch doctor`
@@ -133,15 +301,6 @@ pub struct DoctorArgs {
     /// Also ask the hosts that components come from whether they can be reached
     #[arg(long)]
     pub online: bool,
-}
-
-/// How results are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 /// `drainwatch clean`
@@ -160,7 +319,11 @@ pub struct CleanArgs {
 
 /// Parses the arguments, runs the command, gives its exit code.
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
+    let command = Cli::parse().command;
+    if let Some(name) = command.tells_events() {
+        json::open(name);
+    }
+    let exit: Exit = match command {
         Command::Apply(args) => commands::apply::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
@@ -168,6 +331,9 @@ pub fn main() -> ExitCode {
         Command::Setup(args) => commands::setup::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Clean(args) => commands::clean::run(&args),
-        Command::Internal { args } => crate::cluster::local::internal(&args),
-    }
+        Command::Completions(args) => commands::completions::run(&args),
+        Command::Man(args) => commands::man::run(&args),
+        Command::Internal { args } => return crate::cluster::local::internal(&args),
+    };
+    commands::end(exit).into()
 }

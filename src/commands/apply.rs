@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use tokio::sync::mpsc;
 
@@ -13,23 +12,18 @@ use crate::cluster::local::LocalProvider;
 use crate::config::ProviderKind;
 use crate::display::{self, Style};
 use crate::plan::Plan;
+use crate::record::folder_name;
+use crate::report::Part;
 use crate::run::{self, Ended, Runner, Stop};
 use crate::verdict::Outcome;
 use crate::{plan, report};
 
 /// Runs the command.
-pub fn run(args: &ApplyArgs) -> ExitCode {
-    apply(args).into()
-}
-
-fn apply(args: &ApplyArgs) -> Exit {
+pub fn run(args: &ApplyArgs) -> Exit {
     let selection = &args.selection;
     let mut plan = match plan::load(&selection.file, &selection.set, &selection.only) {
         Ok(plan) => plan,
-        Err(errors) => {
-            say::line(&errors);
-            return Exit::Usage;
-        }
+        Err(errors) => return say::errors(&errors),
     };
     let provider = match provider(&mut plan, args.quiet) {
         Ok(provider) => provider,
@@ -91,12 +85,15 @@ fn apply(args: &ApplyArgs) -> Exit {
 
 /// Writes the tables, prints the summary, and gives the exit code.
 fn finish(folder: &Path, record: &crate::record::Run, ended: Ended) -> Exit {
-    let written = report::write_all(folder, &ended.trials, Some(record));
+    let name = folder_name(folder);
+    let parts = [Part { name: &name, trials: &ended.trials, run: Some(record) }];
+    let written = report::write_all(folder, &parts);
     let table = match ended.trials.as_slice() {
         [] => String::new(),
-        trials => report::terminal(trials) + "\n",
+        _ => report::terminal(&parts) + "\n",
     };
-    let mut exit = say::print(&format!("{table}{}\n", folder.display()));
+    let text = format!("{table}{}\n", folder.display());
+    let mut exit = say::results(&parts, written.is_ok().then_some(folder), &text);
     for (arm, reason) in &ended.clusters_not_had {
         say::error(Exit::Cluster, &format_args!("{arm}: {reason}"));
     }
@@ -136,7 +133,7 @@ fn provider(plan: &mut Plan, quiet: bool) -> Result<Box<dyn Provider>, String> {
         ));
     }
     if auto && !quiet {
-        say::line(&"provider auto: local (kind is not supported yet)");
+        say::note(&"provider auto: local (kind is not supported yet)");
     }
     Ok(Box::new(LocalProvider::default()))
 }

@@ -1,7 +1,6 @@
 //! `drainwatch clean`: lists what earlier runs left on this machine, asks, and removes it.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::process::ExitCode;
 
 use super::{Exit, say};
 use crate::cli::CleanArgs;
@@ -9,11 +8,11 @@ use crate::cluster::local::leftovers::{self, Failure, Leftover, Survey};
 use crate::display::count;
 
 /// Runs the command: what is there on standard output, the question and errors on standard error.
-pub fn run(args: &CleanArgs) -> ExitCode {
+pub fn run(args: &CleanArgs) -> Exit {
     let survey = leftovers::survey(args.cache);
     let printed = say::print(&page(&survey));
     if printed != Exit::Success || args.dry_run {
-        return printed.into();
+        return printed;
     }
     let root = nix::unistd::geteuid().is_root();
     let (can, cannot): (Vec<Leftover>, Vec<Leftover>) =
@@ -22,11 +21,11 @@ pub fn run(args: &CleanArgs) -> ExitCode {
         0 => Exit::Success,
         n => match agreed(n, args.yes) {
             Ok(true) => remove(&can),
-            Ok(false) => return say::print("Nothing was removed.\n").into(),
-            Err(exit) => return exit.into(),
+            Ok(false) => return say::print("Nothing was removed.\n"),
+            Err(exit) => return exit,
         },
     };
-    removed.min(left_behind(&survey, cannot.len(), args.cache)).into()
+    removed.min(left_behind(&survey, cannot.len(), args.cache))
 }
 
 /// What stays although it was to go, told on standard error.

@@ -1,24 +1,46 @@
 //! `drainwatch plan`
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use super::{Exit, say};
 use crate::cli::PlanArgs;
 use crate::config::{ClusterSpec, EnterBy, Flows, Readiness, Scenario};
 use crate::display::count;
+use crate::display::json::{self, Event};
 use crate::plan::{self, Arm, Plan};
 
 /// Runs the command.
-pub fn run(args: &PlanArgs) -> ExitCode {
+pub fn run(args: &PlanArgs) -> Exit {
     let selection = &args.selection;
     match plan::load(&selection.file, &selection.set, &selection.only) {
-        Ok(plan) => say::print(&render(&plan)).into(),
-        Err(errors) => {
-            say::line(&errors);
-            Exit::Usage.into()
-        }
+        Ok(plan) if json::is_open() => tell(&plan),
+        Ok(plan) => say::print(&render(&plan)),
+        Err(errors) => say::errors(&errors),
     }
+}
+
+/// The same for programs.
+fn tell(plan: &Plan) -> Exit {
+    json::emit(&Event::Plan {
+        matrix: &plan.matrix,
+        arms: plan.arms.len(),
+        trials: plan.trials(),
+        expected_ms: json::ms(plan.expected_duration()),
+        overrides: &plan.overrides,
+        only: &plan.only,
+    });
+    for arm in &plan.arms {
+        json::emit(&Event::PlannedArm {
+            arm: &arm.name,
+            scenario: &arm.scenario,
+            axes: arm.axes.iter().map(|(key, value)| (&**key, &**value)).collect(),
+            trials: arm.config.repeats,
+            expected_ms: json::ms(arm.expected_duration()),
+            config: &arm.config,
+            cluster: &arm.cluster,
+        });
+    }
+    Exit::Success
 }
 
 /// The whole text: a headline, a row an arm, the total, and what stands behind the arms.

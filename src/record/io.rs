@@ -36,6 +36,8 @@ pub enum ReadError {
         path.display()
     )]
     Newer { path: PathBuf, found: String, newest: &'static str },
+    #[error("{}: is no report of drainwatch (Go) 0.1 that can be read: {reason}", path.display())]
+    GoReport { path: PathBuf, reason: String },
     #[error("{}: holds {id} ({outcome}), which belongs at {expected}", path.display())]
     Misplaced { path: PathBuf, id: String, outcome: String, expected: String },
 }
@@ -71,13 +73,18 @@ pub fn write_json<T: Serialize>(path: &Path, record: &T) -> Result<(), WriteErro
     write_atomic(path, &bytes)
 }
 
+/// The file's content.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
+    fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })
+}
+
 /// Reads a record whose `format` is `newest` or an older version of it (`"drainwatch.trial/1"`).
 pub fn read_json<T: DeserializeOwned>(path: &Path, newest: &'static str) -> Result<T, ReadError> {
     #[derive(Deserialize)]
     struct Head {
         format: String,
     }
-    let bytes = fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+    let bytes = read_bytes(path)?;
     let no_record = |source| ReadError::Json { path: path.to_owned(), source };
     // The format first: what a newer version holds need not fit this version's types.
     let head: Head = serde_json::from_slice(&bytes).map_err(no_record)?;

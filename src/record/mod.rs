@@ -3,6 +3,8 @@
 //! Everything that reports, comparisons and exit codes say is read from here. Written atomically;
 //! a reader refuses a newer major version.
 
+mod folders;
+mod go_v01;
 mod io;
 mod layout;
 mod run;
@@ -16,6 +18,7 @@ use crate::config::Scenario;
 use crate::observation::{Observation, Target};
 use crate::verdict::{self, FindingBound, Findings, FlowRecord, Outcome, Repeat};
 
+pub use folders::name as folder_name;
 pub use io::{ReadError, WriteError, read_json, write_atomic, write_json};
 pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 
@@ -71,6 +74,9 @@ pub struct Trial {
     /// The same, from the runner and the timeline: kept when the trial is judged anew.
     #[serde(default)]
     pub runner_warnings: Vec<String>,
+    /// Where another tool measured and judged it; null for trials of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Imported>,
 }
 
 impl Trial {
@@ -79,10 +85,10 @@ impl Trial {
         self.runner_warnings.iter().chain(&self.warnings).map(String::as_str)
     }
 
-    /// Judges it anew from its observations; what its runner had to say is kept. A record that has
-    /// no observations (an import of what another tool judged) stays as it is.
+    /// Judges it anew from its observations; what its runner had to say is kept. An import stays
+    /// as its own tool judged it, and so does a record that has no observations.
     pub fn judge_anew(&mut self) {
-        if self.observations.is_empty() {
+        if self.imported.is_some() || self.observations.is_empty() {
             return;
         }
         let target = self.target.as_ref();
@@ -115,6 +121,15 @@ pub struct Tool {
     pub runner_sha256: String,
     /// SHA-256 of the probe binary within it.
     pub probe_sha256: String,
+}
+
+/// What another tool measured and judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// The tool and its version: `drainwatch (Go) 0.1.0`.
+    pub from: String,
+    /// The cluster, as far as it was told: `Kubernetes 1.34.0, 2 nodes, iptables, kindnet`.
+    pub cluster: String,
 }
 
 /// Where a trial was measured.

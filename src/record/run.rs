@@ -3,13 +3,13 @@
 //! Takes the plan; gives `run.json` and, with the trial records below it, a run's folder as one
 //! value. Knows nothing of how trials are run or reported.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::folders::{self, name, runs_in, trial_files};
 use super::io::{self, ReadError, WriteError};
-use super::{Outcome, TRIAL_FORMAT, Tool, Trial};
+use super::{Outcome, TRIAL_FORMAT, Tool, Trial, go_v01};
 use crate::plan::Plan;
 
 /// The format of a run's record.
@@ -129,8 +129,14 @@ pub struct RunFolder {
 pub enum LoadError {
     #[error("{}: can't be read: {source}", dir.display())]
     Folder { dir: PathBuf, source: std::io::Error },
-    #[error("{}: holds no trial record (ARM/trial-001.json)", dir.display())]
-    NoRecords { dir: PathBuf },
+    /// `runs` are the folders in it that do hold some.
+    #[error("{}: holds no trial record (ARM/trial-001.json){}", dir.display(), folders::they_hold_some(runs))]
+    NoRecords { dir: PathBuf, runs: Vec<PathBuf> },
+    #[error(
+        "{}: holds trial records and reports of drainwatch (Go)\n  put the reports into a folder of their own, and name both",
+        dir.display()
+    )]
+    Mixed { dir: PathBuf },
     /// All of them, so that nobody sums up a part of a run without knowing it.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Unreadable(Vec<ReadError>),
@@ -138,7 +144,8 @@ pub enum LoadError {
 
 /// Reads a run's folder: `run.json` and each `ARM/trial-NNN.json` and `ARM/trial-NNN.aborted.json`.
 /// Other files, temporary ones among them, are not looked at. A folder with `run.json` alone is a
-/// run that has measured nothing yet.
+/// run that has measured nothing yet. A folder that holds the Go tool's reports instead
+/// (`ARM/trial-NNN/report.json`, or `trial-NNN/report.json` of one arm) is read as its trials.
 pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
     let mut unreadable = Vec::new();
     let run = match Run::read(dir) {
@@ -156,11 +163,22 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
             Err(error) => unreadable.push(error),
         }
     }
+    let reports = go_v01::find(dir)?;
+    if !reports.is_empty() && (run.is_some() || !trials.is_empty() || !unreadable.is_empty()) {
+        return Err(LoadError::Mixed { dir: dir.to_owned() });
+    }
+    let matrix = name(dir);
+    for report in reports {
+        match go_v01::read(&report.path, &matrix, &report.arm) {
+            Ok(trial) => trials.push(trial),
+            Err(error) => unreadable.push(error),
+        }
+    }
     if !unreadable.is_empty() {
         return Err(LoadError::Unreadable(unreadable));
     }
     if trials.is_empty() && run.is_none() {
-        return Err(LoadError::NoRecords { dir: dir.to_owned() });
+        return Err(LoadError::NoRecords { dir: dir.to_owned(), runs: runs_in(dir)? });
     }
     let place = |arm: &str| {
         let arms = run.as_ref().map_or(&[][..], |run| &run.arms);
@@ -172,36 +190,6 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
         key(a).cmp(&key(b))
     });
     Ok(RunFolder { run, trials })
-}
-
-/// The trial records in the folders below `dir`, by path.
-fn trial_files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    let mut found = Vec::new();
-    for arm in entries(dir)?.into_iter().filter(|path| path.is_dir()) {
-        // Regular files only: reading a pipe of that name would never end.
-        let is_trial = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(is_trial_file) && path.is_file()
-        };
-        found.extend(entries(&arm)?.into_iter().filter(is_trial));
-    }
-    found.sort();
-    Ok(found)
-}
-
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    let failed = |source| LoadError::Folder { dir: dir.to_owned(), source };
-    let entries = fs::read_dir(dir).map_err(failed)?;
-    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
-}
-
-/// `trial-NNN.json` or `trial-NNN.aborted.json`.
-fn is_trial_file(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("trial-").and_then(|rest| rest.strip_suffix(".json")) else {
-        return false;
-    };
-    let number = rest.strip_suffix(".aborted").unwrap_or(rest);
-    number.len() >= 3 && number.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// A record must lie where its arm, repeat and outcome put it: a copy under another name would be
@@ -242,6 +230,7 @@ impl Trial {
 mod tests {
     use super::*;
     use crate::stories;
+    use std::fs;
 
     fn ids(folder: &RunFolder) -> Vec<&str> {
         folder.trials.iter().map(|trial| trial.id.as_str()).collect()

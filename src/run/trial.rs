@@ -414,6 +414,7 @@ impl Run<'_> {
             finding_bounds: verdict.finding_bounds,
             warnings: verdict.warnings,
             runner_warnings,
+            imported: None,
         }
     }
 

@@ -7,6 +7,7 @@
 mod clean;
 mod cluster;
 mod endings;
+mod events;
 mod host;
 mod tools;
 mod trials;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
         }
     }
     let tests = cluster::tests().into_iter().chain(endings::tests()).chain(trials::tests());
-    let tests = tests.chain(clean::tests());
+    let tests = tests.chain(clean::tests()).chain(events::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

@@ -228,6 +228,7 @@ impl Story {
             finding_bounds: BTreeMap::new(),
             warnings: Vec::new(),
             runner_warnings: Vec::new(),
+            imported: None,
         };
         trial.judge_anew();
         trial

@@ -4,8 +4,6 @@ mod kind;
 mod load;
 mod online;
 
-use std::process::ExitCode;
-
 use super::{Exit, say};
 use crate::cli::{DoctorArgs, Format};
 use crate::cluster::local;
@@ -19,7 +17,7 @@ struct Section {
 }
 
 /// Runs the command: all points on standard output.
-pub fn run(args: &DoctorArgs) -> ExitCode {
+pub fn run(args: &DoctorArgs) -> Exit {
     let machine = Here::of_environment();
     let mut sections = sections(&machine);
     if args.online {
@@ -29,7 +27,7 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
         Format::Text => page(&sections),
         Format::Json => json(&sections),
     };
-    say::print(&text).min(exit(&sections)).into()
+    say::print(&text).min(exit(&sections))
 }
 
 const LOCAL: &str = "local clusters";
