@@ -25,6 +25,8 @@ enum Command {
     Plan(PlanArgs),
     /// Judge recorded trials anew and write their tables
     Summarize(SummarizeArgs),
+    /// Print the JSON Schemas of the files that drainwatch reads and writes
+    Schema(SchemaArgs),
     /// Build or install what local clusters need
     #[command(after_help = SETUP_ENVIRONMENT)]
     Setup(SetupArgs),
@@ -110,6 +112,17 @@ pub struct SummarizeArgs {
     pub output: Option<PathBuf>,
 }
 
+/// `drainwatch schema`
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// Of which file [default: all, as one object by their names]
+    #[arg(value_name = "NAME")]
+    pub name: Option<commands::schema::Name>,
+    /// Write NAME.json into this folder instead
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
 /// `drainwatch setup`
 #[derive(Debug, Args)]
 pub struct SetupArgs {
@@ -165,6 +178,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
         Command::Summarize(args) => commands::summarize::run(&args),
+        Command::Schema(args) => commands::schema::run(&args),
         Command::Setup(args) => commands::setup::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Clean(args) => commands::clean::run(&args),

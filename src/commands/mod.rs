@@ -6,6 +6,7 @@ pub mod clean;
 pub mod doctor;
 pub mod plan;
 mod say;
+pub mod schema;
 pub mod setup;
 pub mod summarize;
 

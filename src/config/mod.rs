@@ -12,6 +12,7 @@
 mod arms;
 mod axes;
 mod errors;
+mod json_schema;
 mod matrix;
 mod names;
 mod overrides;
@@ -23,13 +24,17 @@ mod source;
 mod value;
 
 #[cfg(test)]
+mod schema_tests;
+#[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
 pub use arms::{Arm, FileKind, Matrix};
 pub use errors::Errors;
+pub use json_schema::{matrix as matrix_schema, scenario as scenario_schema};
 pub use scenario::*;
+pub use schema::{DEFAULT_KUBERNETES, LOCAL_MINORS};
 pub(crate) use source::shown;
 
 /// Reads a matrix, or a scenario as a matrix of one.

@@ -23,7 +23,7 @@ pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolde
 pub const TRIAL_FORMAT: &str = "drainwatch.trial/1";
 
 /// One trial.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Trial {
     /// [`TRIAL_FORMAT`].
     pub format: String,
@@ -103,7 +103,7 @@ pub fn disagreements(trials: &[Trial]) -> Vec<String> {
 }
 
 /// The build that measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Tool {
     /// The package's version.
     pub version: String,
@@ -118,7 +118,7 @@ pub struct Tool {
 }
 
 /// Where a trial was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EnvironmentRef {
     /// The environment record, relative to the run's folder.
     pub file: String,
