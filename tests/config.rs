@@ -28,11 +28,41 @@ impl Folder {
         run(self.0.path(), args)
     }
 
-    /// The errors of `check`, which has nothing else to say.
+    /// The errors of `check`, which has nothing else to say. `plan` and `apply` say the same, and
+    /// start nothing.
     fn errors(&self, file: &str) -> String {
         let (code, out, err) = self.run(&["check", file]);
         assert_eq!((code, out.as_str()), (2, ""), "{err}");
+        let before = self.listed();
+        for command in [&["plan", file][..], &["apply", file], &["apply", "--setup", file]] {
+            assert_eq!(self.run(command), (2, String::new(), err.clone()), "{command:?}");
+        }
+        assert_eq!(self.listed(), before);
+        let one = |error: &&str| error.starts_with("error: ");
+        let mut told: Vec<&str> = err.split("\n\n").filter(one).collect();
+        let count = told.len();
+        told.sort_unstable();
+        told.dedup();
+        assert_eq!(told.len(), count, "told twice: {err}");
+        assert!(!err.contains("panicked"), "{err}");
         err
+    }
+
+    /// What stands in it, the folders of `apply`'s results among it if there were any.
+    fn listed(&self) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = Vec::new();
+        let mut folders = vec![self.0.path().to_path_buf()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path.clone());
+                }
+                found.push(path);
+            }
+        }
+        found.sort();
+        found
     }
 }
 
@@ -390,13 +420,20 @@ fn files_of_nothing_but_errors_are_told_in_time() {
     let many = |n: usize, line: &str| -> String {
         (0..n).map(|i| line.replace('N', &i.to_string())).collect()
     };
-    let texts: [String; 6] = [
+    let texts: [String; 8] = [
         format!("scenarios = [\"a\"]\n{}", many(6_000, "aN = 1\n")),
         "@\n".repeat(32_000),
         "@".repeat(64_000),
         "\n".repeat(65_000) + "@",
         format!("scenarios = [{}]", many(6_000, "\"bN\", ")),
         format!("scenarios = [\"a\"]\n[axes]\nrepeats = [{}]", many(8_000, "N, ")),
+        format!("scenarios = [\"a\"]\n[axes]\n{}", many(2_000, "cluster.sysctls.net.aN=[1]\n")),
+        // As many arms as there may be, each of which would keep all sysctls.
+        format!(
+            "scenarios = [\"a\"]\n[axes]\nrepeats = [{}]\n[cluster.sysctls]\n{}",
+            many(999, "1N, "),
+            many(4_000, "net.aN=1\n")
+        ),
     ];
     let started = std::time::Instant::now();
     for text in texts {
@@ -404,6 +441,23 @@ fn files_of_nothing_but_errors_are_told_in_time() {
         assert!(!folder.errors("matrices/m.toml").contains("KiB"));
     }
     assert!(started.elapsed() < std::time::Duration::from_secs(20));
+}
+
+#[test]
+fn too_many_sysctls_and_axes() {
+    let many = |n: usize, line: &str| -> String {
+        (0..n).map(|i| line.replace('N', &i.to_string())).collect()
+    };
+    let folder =
+        scenario(format!("sigterm = \"exit\"\n[cluster.sysctls]\n{}", many(257, "net.aN = 1\n")))
+            .with(
+                "matrices/m.toml",
+                format!(
+                    "scenarios = [\"a\"]\n[axes]\n{}",
+                    many(51, "cluster.sysctls.net.bN = [1]\n")
+                ),
+            );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
 }
 
 #[test]

@@ -104,7 +104,10 @@ fn plain(schema: &mut Schema) {
     if let Some(Value::String(text)) = schema.get_mut("description") {
         let paragraphs: Vec<String> =
             text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect();
-        *text = paragraphs.join("\n\n").replace("[`", "`").replace("`]", "`");
+        let text_of_json = [("[`", "`"), ("`]", "`"), ("`None`", "null")];
+        *text = text_of_json
+            .iter()
+            .fold(paragraphs.join("\n\n"), |text, (from, to)| text.replace(from, to));
     }
     schemars::transform::transform_subschemas(&mut plain, schema);
 }

@@ -14,10 +14,10 @@ pub struct Scenario {
     pub description: Option<String>,
     /// What the app does on SIGTERM.
     pub sigterm: Sigterm,
-    /// How long the app serves held flows after SIGTERM; `Some` with [`Sigterm::Drain`] only, and
-    /// then below the grace period.
-    #[serde(rename = "drain_window_ms", with = "opt_ms")]
-    #[schemars(with = "Option<f64>", required)]
+    /// How long the app serves held flows after SIGTERM: with [`Sigterm::Drain`] only, and then
+    /// below the grace period.
+    #[serde(rename = "drain_window_ms", with = "opt_ms", default)]
+    #[schemars(with = "Option<f64>")]
     pub drain_window: Option<Duration>,
     /// What `/readyz` says once SIGTERM has arrived; `None` with [`Sigterm::Exit`] only.
     pub readiness: Option<Readiness>,
