@@ -444,6 +444,47 @@ fn files_of_nothing_but_errors_are_told_in_time() {
 }
 
 #[test]
+fn of_many_scenarios_of_errors_enough_are_told() {
+    let names: Vec<String> = (0..500).map(|n| format!("\"s{n}\"")).collect();
+    let text: String = (0..600).map(|n| format!("k{n} = 1\n")).collect();
+    let mut folder = scenario("sigterm = \"exit\"")
+        .with("matrices/m.toml", format!("scenarios = [{}]", names.join(", ")));
+    for n in 0..500 {
+        folder =
+            folder.with(&format!("scenarios/s{n}.toml"), format!("sigterm = \"exit\"\n{text}"));
+    }
+    let errors = folder.errors("matrices/m.toml");
+    assert!(errors.starts_with("error: 1200 errors so far\n"), "{errors}");
+    assert!(errors.ends_with("\n\n1201 errors, of which the last 1001 are left out\n"));
+}
+
+/// A name of a file or a value may hold what a terminal would act on.
+#[test]
+fn nothing_that_is_named_moves_the_cursor() {
+    let folder = scenario("sigterm = \"exit\"").with(
+        "scenarios/b.toml",
+        "sigterm = \"exit\"\ndescription = 1 # \u{1b}[2J\n'\u{9b}31m' = \"\u{202e}\"\n",
+    );
+    let red = "x\u{1b}[31m\u{9b}";
+    let set = format!("description={red}");
+    let sysctl = "cluster.sysctls.\"net.x\"=1\u{202e}2";
+    for args in [
+        &["check", red, "scenarios/b.toml"][..],
+        &["plan", red],
+        &["plan", "scenarios/a.toml", "--set", &set, "--set", sysctl],
+        &["plan", "scenarios/a.toml", "--set", red, "--only", red],
+        &["apply", red],
+        &["apply", "scenarios/a.toml", "--output", "scenarios/b.toml/\u{1b}[31m"],
+        &["summarize", red],
+        &["schema", "--output", "scenarios/b.toml/\u{1b}[31m"],
+    ] {
+        let (code, out, err) = folder.run(args);
+        let moves = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!out.contains(moves) && !err.contains(moves), "{args:?}: {code} {out:?} {err:?}");
+    }
+}
+
+#[test]
 fn too_many_sysctls_and_axes() {
     let many = |n: usize, line: &str| -> String {
         (0..n).map(|i| line.replace('N', &i.to_string())).collect()

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
 use super::Exit;
+use crate::config;
 
 /// Writes to standard output; a reader that has seen enough (`| head`) is no failure.
 pub fn print(text: &str) -> Exit {
@@ -15,9 +16,12 @@ pub fn print(text: &str) -> Exit {
     }
 }
 
-/// Writes a line to standard error. A reader that has gone away changes nothing.
+/// Writes a line to standard error. A reader that has gone away changes nothing. Whatever the text
+/// names (a path may hold any byte), nothing in it moves a terminal's cursor but its line breaks.
 pub fn line(text: &dyn Display) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let text = text.to_string().replace('\t', "    ");
+    let lines: Vec<String> = text.split('\n').map(config::shown_text).collect();
+    let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
 }
 
 /// Tells an error, and gives the exit code that it leads to.

@@ -247,6 +247,10 @@ fn unknown_key(name: &str, place: Place) -> Problem {
     Problem::at(place, format!("unknown key {} in a matrix", quote(name))).help(help)
 }
 
+/// After more problems than these no more scenarios are read: a thousand files of nothing but errors
+/// take minutes, and nobody reads on.
+const ENOUGH: usize = 1_000;
+
 fn read_scenarios<'t>(
     file: &Path,
     source: &Arc<Source>,
@@ -259,6 +263,14 @@ fn read_scenarios<'t>(
     let mut folders = Folders::default();
     for (index, entry) in entries.enumerate() {
         let place = Place::new(source, entry.span());
+        if of_scenarios.count() > ENOUGH {
+            let message = format!("{} errors so far", of_scenarios.count());
+            own.push(
+                Problem::at(place, message)
+                    .help("the scenarios from here on were not read: mend those before first"),
+            );
+            break;
+        }
         let DeValue::String(text) = entry.get_ref() else {
             let what = a_type(entry.get_ref());
             own.push(

@@ -35,7 +35,7 @@ pub use errors::Errors;
 pub use json_schema::{matrix as matrix_schema, scenario as scenario_schema};
 pub use scenario::*;
 pub use schema::{DEFAULT_KUBERNETES, LOCAL_MINORS};
-pub(crate) use source::shown;
+pub(crate) use source::{shown, shown_text};
 
 /// Reads a matrix, or a scenario as a matrix of one.
 ///
