@@ -20,6 +20,9 @@ const SYSCTL_VALUE: &str =
 /// A scenario's name, or its file's path.
 const SCENARIO: &str = r"^([A-Za-z0-9_][A-Za-z0-9_.-]*|(.*/)?[A-Za-z0-9_][A-Za-z0-9_.-]*\.toml)$";
 
+const SYSCTL_PARTS: &str = "#/$defs/sysctls";
+const SYSCTL_AXIS_PARTS: &str = "#/$defs/sysctl_axes";
+
 /// The schema of a scenario that stands by itself.
 pub fn scenario() -> Value {
     let mut schema = object(&table("", &|key| described(key, value(key.kind))));
@@ -31,7 +34,10 @@ pub fn scenario() -> Value {
             only_with("readiness", &["drain", "ignore"]),
         ]),
     );
-    schema.insert("$defs".into(), json!({ "sysctls": sysctl_parts(value(Kind::Sysctl)) }));
+    schema.insert(
+        "$defs".into(),
+        json!({ "sysctls": sysctl_parts(value(Kind::Sysctl), SYSCTL_PARTS) }),
+    );
     titled(
         schema,
         "scenario",
@@ -78,8 +84,8 @@ pub fn matrix() -> Value {
     schema.insert(
         "$defs".into(),
         json!({
-            "sysctls": sysctl_parts(value(Kind::Sysctl)),
-            "sysctl_axes": sysctl_axis_parts(),
+            "sysctls": sysctl_parts(value(Kind::Sysctl), SYSCTL_PARTS),
+            "sysctl_axes": sysctl_parts(axis(value(Kind::Sysctl)), SYSCTL_AXIS_PARTS),
         }),
     );
     titled(
@@ -119,7 +125,7 @@ fn table(name: &str, of: &dyn Fn(&Key) -> Value) -> Map<String, Value> {
     for (full, about) in TABLES {
         let Some(rest) = inside(full) else { continue };
         let mut schema = match *full {
-            SYSCTLS => sysctls(value(Kind::Sysctl), "#/$defs/sysctls"),
+            SYSCTLS => sysctls(value(Kind::Sysctl), SYSCTL_PARTS),
             full => object(&table(full, of)),
         };
         if rest == "flows" {
@@ -143,7 +149,7 @@ fn axes(prefix: &str) -> Map<String, Value> {
     for (full, about) in TABLES {
         let Some(rest) = below(prefix, full) else { continue };
         let mut schema = match *full {
-            SYSCTLS => sysctls(axis(value(Kind::Sysctl)), "#/$defs/sysctl_axes"),
+            SYSCTLS => sysctls(axis(value(Kind::Sysctl)), SYSCTL_AXIS_PARTS),
             full => axes(full),
         };
         schema.insert("description".into(), (*about).into());
@@ -186,24 +192,12 @@ fn sysctls(of_one: Value, parts: &str) -> Map<String, Value> {
     }
 }
 
-/// What is below `net` without quotes.
-fn sysctl_parts(of_one: Value) -> Value {
-    let deeper = json!({ "$ref": "#/$defs/sysctls" });
-    json!({
-        "type": "object",
-        "patternProperties": { "^[A-Za-z0-9_-]+$": { "anyOf": [of_one, deeper] } },
-        "additionalProperties": false,
-    })
-}
-
-/// The same as axes, where dots may be quoted anywhere.
-fn sysctl_axis_parts() -> Value {
-    let deeper = json!({ "$ref": "#/$defs/sysctl_axes" });
-    let one = axis(value(Kind::Sysctl));
+/// What is below `net` without quotes, or with quotes further down.
+fn sysctl_parts(of_one: Value, parts: &str) -> Value {
     json!({
         "type": "object",
         "patternProperties": {
-            r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$": { "anyOf": [one, deeper] },
+            r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$": { "anyOf": [of_one, { "$ref": parts }] },
         },
         "additionalProperties": false,
     })

@@ -212,6 +212,21 @@ fn a_matrix_is_turned_down_by_both() {
     }
 }
 
+/// Every spelling of TOML that the parser takes.
+#[test]
+fn sysctls_may_be_quoted_where_one_likes() {
+    for line in [
+        "cluster.sysctls.'net.ipv4.x' = 1",
+        "cluster.sysctls.net.ipv4.x = 1",
+        "cluster.sysctls.net.'ipv4.x' = 1",
+        "cluster.sysctls.net.'ipv4.x' = { y = 1, 'z.a' = '2' }",
+        "cluster.sysctls.'net.ipv4' = { x = 1 }",
+        "cluster.sysctls.net = {}",
+    ] {
+        assert_eq!(both(&SCENARIO, &format!("sigterm = 'exit'\n{line}")), (true, None), "{line}");
+    }
+}
+
 /// Keys as people may spell them, in a scenario and in `[axes]`.
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![

@@ -208,7 +208,7 @@ pub(super) fn walk(
         } else {
             let key_place = origin.place(key.span());
             let known = schema::find(&name).is_some() || schema::is_table(&name);
-            if key.get_ref().contains('.') && prefix != SYSCTLS && known {
+            if key.get_ref().contains('.') && !prefix.starts_with(SYSCTLS) && known {
                 let problem =
                     Problem::at(key_place, format!("unknown key {}", quote(key.get_ref())));
                 problems.push(problem.help("without the quotes it is a key in a table"));
