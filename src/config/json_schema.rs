@@ -29,10 +29,7 @@ pub fn scenario() -> Value {
     schema.insert("required".into(), json!(["sigterm"]));
     schema.insert(
         "allOf".into(),
-        json!([
-            only_with("drain_window", &["drain"]),
-            only_with("readiness", &["drain", "ignore"]),
-        ]),
+        json!([not_with("drain_window", &["exit", "ignore"]), not_with("readiness", &["exit"]),]),
     );
     schema.insert(
         "$defs".into(),
@@ -209,11 +206,14 @@ fn axis(value: Value) -> Value {
     })
 }
 
-/// `key` may stand only where `sigterm` is one of these words.
-fn only_with(key: &str, words: &[&str]) -> Value {
+/// `key` may not stand beside one of these words of `sigterm`. (`if` is what editors that go by
+/// older drafts pass over.)
+fn not_with(key: &str, words: &[&str]) -> Value {
     json!({
-        "if": { "required": [key] },
-        "then": { "properties": { "sigterm": { "enum": words } } },
+        "not": {
+            "properties": { "sigterm": { "enum": words } },
+            "required": ["sigterm", key],
+        },
     })
 }
 
