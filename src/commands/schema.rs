@@ -78,8 +78,9 @@ impl Name {
 /// The schema of what a reader takes: older records lack what their builds did not know, and newer
 /// ones of the same version may hold more.
 fn of_record<T: JsonSchema>(name: Name, title: &str, format: &str) -> Value {
-    const RULES: &str = "Times in _ms are milliseconds from the trigger. What was not measured is null; 0 is \
-                         a measurement. A key that is missing was not known to the build that wrote the record.";
+    const RULES: &str = "\
+        Times in _ms are milliseconds from the trigger. What was not measured is null; 0 is a \
+        measurement. A key that is missing was not known to the build that wrote the record.";
     let settings = SchemaSettings::draft2020_12().with_transform(plain);
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
     let about = schema.get("description").and_then(Value::as_str).unwrap_or_default();

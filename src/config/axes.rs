@@ -98,7 +98,8 @@ fn read_axes(
                 problems.push(settings::unknown_key(&name, place, Layer::Axis));
             }
             _ if axes.iter().any(|axis| axis.key == name) => {
-                problems.push(Problem::at(place, format!("{} is an axis already", quote(&name))));
+                let problem = Problem::at(place, format!("{} is an axis already", quote(&name)));
+                problems.push(problem.help("keep one of the two, with the values of both"));
             }
             DeValue::Array(values) if values.is_empty() => {
                 problems.push(

@@ -198,10 +198,13 @@ fn read_matrix(
                 )
                 .help("for example scenarios = [\"drain-delete\"]"),
             ),
-            ("description", other) => own.push(Problem::at(
-                Place::new(source, value.span()),
-                format!("`description` must be a string, not {}", a_type(other)),
-            )),
+            ("description", other) => own.push(
+                Problem::at(
+                    Place::new(source, value.span()),
+                    format!("`description` must be a string, not {}", a_type(other)),
+                )
+                .help("for example description = \"what it shows\""),
+            ),
             (name @ ("axes" | "cluster"), other) => {
                 own.push(settings::not_a_table(name, other, Place::new(source, value.span())));
             }
@@ -264,11 +267,10 @@ fn read_scenarios<'t>(
     for (index, entry) in entries.enumerate() {
         let place = Place::new(source, entry.span());
         if of_scenarios.count() > ENOUGH {
-            let message = format!("{} errors so far", of_scenarios.count());
-            own.push(
-                Problem::at(place, message)
-                    .help("the scenarios from here on were not read: mend those before first"),
-            );
+            let before = of_scenarios.count();
+            let message =
+                format!("scenarios from here on were not read: {before} errors in those before");
+            own.push(Problem::at(place, message).help("mend those first"));
             break;
         }
         let DeValue::String(text) = entry.get_ref() else {
@@ -307,7 +309,7 @@ fn read_scenarios<'t>(
                 let document = Document::parse(&source);
                 if kind(&document.table) == Some(FileKind::Matrix) {
                     let what = format!("{} is a matrix, not a scenario", shown(&path));
-                    own.push(Problem::at(place, what));
+                    own.push(Problem::at(place, what).help("name its scenarios instead"));
                     continue;
                 }
                 scenarios.push(read_scenario(name, &source, document, of_scenarios));

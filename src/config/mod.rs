@@ -50,7 +50,9 @@ pub fn load(file: &Path, set: &[String], only: &[String]) -> Result<Matrix, Erro
     let matrix = match source::Source::read(file, 0) {
         Ok(source) => arms::load(file, &source, set, only, &mut problems),
         Err(problem) => {
-            problems.push(problem);
+            let missing = matches!(file.try_exists(), Ok(false));
+            let help = missing.then(|| names::meant(file)).flatten();
+            problems.push(problem.maybe_help(help));
             None
         }
     };

@@ -149,7 +149,8 @@ fn without_quotes(place: &Place, message: &str) -> Option<Problem> {
         (key.trim(), value.split('#').next().unwrap_or_default().trim())
     });
     if value.is_empty() {
-        return Some(Problem::at(place.clone(), "a key without a value"));
+        let problem = Problem::at(place.clone(), "a key without a value");
+        return Some(problem.help("write one, or take the key out"));
     }
     let whole = place.word();
     let word = whole.text();
@@ -234,7 +235,8 @@ pub(super) fn set(
         return;
     };
     if settings.contains_key(name) {
-        problems.push(Problem::at(key_place, format!("{} is set twice", quote(name))));
+        let problem = Problem::at(key_place, format!("{} is set twice", quote(name)));
+        problems.push(problem.help("keep one of the two"));
         return;
     }
     if let Some(problem) = schema::sysctl_name(name).and_then(|n| wrong_sysctl(n, &key_place)) {

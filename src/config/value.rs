@@ -293,7 +293,7 @@ impl<'a> Reader<'a> {
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) => match integer(number) {
                 Some(number) => number.to_string(),
-                None => return Err(self.wrong("is too large")),
+                None => return Err(self.wrong("is too large").help("for example 1")),
             },
             other => {
                 let what = format!("must be a string or a whole number, not {}", a_type(other));
