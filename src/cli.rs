@@ -43,6 +43,9 @@ enum Command {
     /// Judge recorded trials anew and write their tables
     #[command(after_help = SUMMARIZE_EXAMPLES)]
     Summarize(SummarizeArgs),
+    /// Print the JSON Schemas of the files that drainwatch reads and writes
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema(SchemaArgs),
     /// Build or install what local clusters need
     #[command(after_help = SETUP_ENVIRONMENT)]
     Setup(SetupArgs),
@@ -109,6 +112,11 @@ Examples:
 Environment:
   DRAINWATCH_COMPONENTS=DIR  A folder that holds all components, used as it is instead of the cache
   DRAINWATCH_MIRROR=URL      Where release binaries are, each release host as a folder below it";
+
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  drainwatch schema scenario
+  drainwatch schema --output schema";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -225,6 +233,17 @@ pub struct SummarizeArgs {
     pub told: Told,
 }
 
+/// `drainwatch schema`
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// Of which file [default: all, as one object by their names]
+    #[arg(value_name = "NAME")]
+    pub name: Option<commands::schema::Name>,
+    /// Write NAME.json into this folder instead
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
 /// `drainwatch setup`
 #[derive(Debug, Args)]
 pub struct SetupArgs {
@@ -284,6 +303,7 @@ impl Command {
             // `doctor` writes its JSON as one list.
             Command::Doctor(_)
             | Command::Clean(_)
+            | Command::Schema(_)
             | Command::Completions(_)
             | Command::Man(_)
             | Command::Internal { .. } => return None,
@@ -328,6 +348,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
         Command::Summarize(args) => commands::summarize::run(&args),
+        Command::Schema(args) => commands::schema::run(&args),
         Command::Setup(args) => commands::setup::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Clean(args) => commands::clean::run(&args),

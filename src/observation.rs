@@ -17,7 +17,8 @@ pub type Seen = Observation<Stamp>;
 pub type Sink = tokio::sync::mpsc::UnboundedSender<Seen>;
 
 /// One thing that was seen.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "Observation")]
 pub struct Observation<T = Ms> {
     /// When it was seen.
     #[serde(rename = "t_ms")]
@@ -35,7 +36,7 @@ pub struct Observation<T = Ms> {
 }
 
 /// How an observation's time relates to the instant of the thing that was observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
     /// Read by the one who did it, or at the socket that it reached.
@@ -45,7 +46,19 @@ pub enum Bound {
 }
 
 /// Who made an observation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// The runner itself.
@@ -61,7 +74,9 @@ pub enum Source {
 }
 
 /// Who answered: the pod and the process in it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct Identity {
     /// The pod's name.
     pub pod: String,
@@ -72,7 +87,7 @@ pub struct Identity {
 }
 
 /// The pod that was terminated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Target {
     /// Its name.
     pub pod: String,
@@ -87,7 +102,19 @@ pub struct Target {
 }
 
 /// Which protocol a flow speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// TCP
@@ -107,9 +134,10 @@ impl Protocol {
 }
 
 /// What was seen. Names are the record's `what` in kebab case.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 #[allow(missing_docs)] // the fields say what they are; the variants say when
+#[schemars(rename = "Event")]
 pub enum Event<T = Ms> {
     // --- the runner ---
     /// The trigger's request is about to be written: the zero of the trial's time.

@@ -19,7 +19,7 @@ const SET_UP: Duration = Duration::from_secs(4);
 const CLEAN_UP: Duration = Duration::from_secs(1);
 
 /// All that one `apply` will do, in order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Plan {
     /// The matrix's name: its file's stem.
     pub matrix: String,

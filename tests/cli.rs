@@ -15,6 +15,7 @@ fn said(arguments: &[&str]) -> String {
 #[case("apply")]
 #[case("check")]
 #[case("plan")]
+#[case("schema")]
 #[case("summarize")]
 #[case("setup")]
 #[case("doctor")]

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod man;
 pub mod plan;
 mod say;
+pub mod schema;
 pub mod setup;
 pub mod summarize;
 

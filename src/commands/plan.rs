@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Exit, say};
 use crate::cli::PlanArgs;
-use crate::config::{ClusterSpec, EnterBy, Flows, Readiness, Scenario};
+use crate::config::{self, ClusterSpec, EnterBy, Flows, Readiness, Scenario};
 use crate::display::count;
 use crate::display::json::{self, Event};
 use crate::plan::{self, Arm, Plan};
@@ -57,7 +57,8 @@ fn render(plan: &Plan) -> String {
     text.push_str(&facts("times", &plan.arms, |arm| times(&arm.config)));
     text.push_str(&facts("cluster", &plan.arms, |arm| cluster(&arm.cluster)));
     if !plan.overrides.is_empty() {
-        text.push_str(&format!("set      {}\n", plan.overrides.join(", ")));
+        let overrides = config::shown_text(&plan.overrides.join(", "));
+        text.push_str(&format!("set      {overrides}\n"));
     }
     text
 }
@@ -158,8 +159,9 @@ fn times(config: &Scenario) -> String {
 }
 
 fn cluster(cluster: &ClusterSpec) -> String {
-    let sysctls: Vec<String> =
-        cluster.sysctls.iter().map(|(name, value)| format!(", {name} = {value}")).collect();
+    let sysctl =
+        |(name, value): (&String, &String)| config::shown_text(&format!(", {name} = {value}"));
+    let sysctls: Vec<String> = cluster.sysctls.iter().map(sysctl).collect();
     format!(
         "Kubernetes {}, {}, {} (provider: {}){}",
         cluster.kubernetes,

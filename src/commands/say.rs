@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use super::Exit;
-use crate::config::Errors;
+use crate::config::{self, Errors};
 use crate::display::json::{self, Event};
 use crate::record::disagreements;
 use crate::report::{self, Part};
@@ -21,9 +21,12 @@ pub fn print(text: &str) -> Exit {
     }
 }
 
-/// Writes a line to standard error. A reader that has gone away changes nothing.
+/// Writes a line to standard error. A reader that has gone away changes nothing. Whatever the text
+/// names (a path may hold any byte), nothing in it moves a terminal's cursor but its line breaks.
 pub fn line(text: &dyn Display) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let text = text.to_string().replace('\t', "    ");
+    let lines: Vec<String> = text.split('\n').map(config::shown_text).collect();
+    let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
 }
 
 /// Tells a fact by the way.

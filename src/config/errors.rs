@@ -170,6 +170,11 @@ impl Problems {
         self.0.push(problem);
     }
 
+    /// Adds it, if there is one.
+    pub fn maybe(&mut self, problem: Option<Problem>) {
+        self.0.extend(problem);
+    }
+
     pub fn extend(&mut self, other: Problems) {
         self.0.extend(other.0);
     }

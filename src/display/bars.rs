@@ -77,7 +77,7 @@ impl View for Bars {
                 self.run.set_length(*trials as u64);
                 self.run.set_message(self.left());
                 let arms = words::count(*arms, "arm");
-                self.say(&format!("{matrix}: {arms}, into {}", output.display()));
+                self.say(&format!("{matrix}: {arms}, into {}", crate::config::shown(output)));
             }
             RunEvent::ArmStarted { arm, number, .. } => {
                 self.arm = format!("arm {number} of {}: {arm}", self.arms);

@@ -47,7 +47,7 @@ impl View for Lines {
             RunEvent::RunStarted { matrix, arms, trials, expected, output } => {
                 self.arms = *arms;
                 let expected = words::span(*expected);
-                let output = output.display();
+                let output = crate::config::shown(output);
                 let (arms, trials) = (words::count(*arms, "arm"), words::count(*trials, "trial"));
                 self.line(&format!("{matrix}: {arms}, {trials}, about {expected}, into {output}"));
             }

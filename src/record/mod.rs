@@ -26,7 +26,7 @@ pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolde
 pub const TRIAL_FORMAT: &str = "drainwatch.trial/1";
 
 /// One trial.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Trial {
     /// [`TRIAL_FORMAT`].
     pub format: String,
@@ -109,7 +109,7 @@ pub fn disagreements(trials: &[Trial]) -> Vec<String> {
 }
 
 /// The build that measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Tool {
     /// The package's version.
     pub version: String,
@@ -124,7 +124,7 @@ pub struct Tool {
 }
 
 /// What another tool measured and judged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Imported {
     /// The tool and its version: `drainwatch (Go) 0.1.0`.
     pub from: String,
@@ -133,7 +133,7 @@ pub struct Imported {
 }
 
 /// Where a trial was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EnvironmentRef {
     /// The environment record, relative to the run's folder.
     pub file: String,

@@ -19,7 +19,7 @@ pub const RUN_FORMAT: &str = "drainwatch.run/1";
 pub const RUN_FILE: &str = "run.json";
 
 /// One `apply`, and every resumption of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Run {
     /// [`RUN_FORMAT`].
     pub format: String,
@@ -38,7 +38,7 @@ pub struct Run {
 }
 
 /// How far an arm has come.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ArmState {
     /// The arm's name.
     pub name: String,
@@ -56,7 +56,7 @@ pub struct ArmState {
 }
 
 /// How far an arm has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArmStage {
     /// Nothing was done yet.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::observation::{Identity, Protocol};
 
 /// How a trial went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It was measured.
@@ -30,7 +30,7 @@ impl Outcome {
 }
 
 /// What became of a flow.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FlowRecord {
     /// `tcp-1`, `udp-10`.
     pub id: String,
@@ -54,7 +54,7 @@ pub struct FlowRecord {
 }
 
 /// A stretch of a flow in which one instance answered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FlowSpan {
     /// Who.
     #[serde(flatten)]
@@ -68,7 +68,19 @@ pub struct FlowSpan {
 }
 
 /// How a flow ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
     /// TCP: the app's `bye`, then FIN.
@@ -126,7 +138,7 @@ impl Fate {
 }
 
 /// Why a flow ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Cause {
     /// In words.
     pub text: String,
@@ -135,7 +147,7 @@ pub struct Cause {
 }
 
 /// What a cause rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// Each link of the chain was recorded in this trial.

@@ -6,12 +6,8 @@
 use std::fmt;
 
 use crate::cluster::ClusterError;
-
-/// The Kubernetes version where none is named: the one that the shipped matrices use.
-pub const DEFAULT_KUBERNETES: &str = "1.34.0";
-
-/// Minor versions that local clusters are written for.
-const MINORS: std::ops::RangeInclusive<u32> = 33..=37;
+pub use crate::config::DEFAULT_KUBERNETES;
+use crate::config::LOCAL_MINORS as MINORS;
 
 /// One of the four things that are downloaded or built, each in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
