@@ -3,6 +3,7 @@
 //! Everything that reports, comparisons and exit codes say is read from here. Written atomically;
 //! a reader refuses a newer major version.
 
+mod claim;
 mod io;
 mod layout;
 mod run;
@@ -16,7 +17,8 @@ use crate::config::Scenario;
 use crate::observation::{Observation, Target};
 use crate::verdict::{self, FindingBound, Findings, FlowRecord, Outcome, Repeat};
 
-pub use io::{ReadError, WriteError, read_json, write_atomic, write_json};
+pub use claim::{Claim, ClaimError};
+pub use io::{ReadError, WriteError, make_folder, read_json, write_atomic, write_json};
 pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 
 /// The format of a trial's record.
