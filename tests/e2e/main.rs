@@ -7,6 +7,7 @@
 mod cluster;
 mod endings;
 mod host;
+mod resume;
 mod tools;
 mod trials;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         }
     }
     let tests = cluster::tests().into_iter().chain(endings::tests()).chain(trials::tests());
+    let tests = tests.chain(resume::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();
