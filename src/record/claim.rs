@@ -16,6 +16,9 @@ use super::{Trial, WriteError, write_json};
 /// Where an arm's records lie that later ones have taken the place of.
 const SUPERSEDED: &str = "superseded";
 
+/// What the folder of an arm's logs is called while they are copied.
+pub const UNFINISHED_LOGS: &str = ".drainwatch-logs.tmp";
+
 /// A run's folder that no other drainwatch writes to for as long as this lives.
 #[derive(Debug)]
 pub struct Claim {
@@ -87,16 +90,19 @@ impl Claim {
         write_json(&self.path.join(place), record)
     }
 
-    /// Removes what a writer that was killed left: files that are not yet what they were to be.
+    /// Removes what a writer that was killed left: what is not yet what it was to be.
     pub fn remove_unfinished(&self) -> Result<(), WriteError> {
         self.still_there()?;
         let below = entries(&self.path).map_err(|source| self.failed(Path::new(""), source))?;
         for path in [self.path.clone()].into_iter().chain(below.into_iter().filter(|p| is_dir(p))) {
             for file in entries(&path).unwrap_or_default() {
                 let name = file.file_name().and_then(|name| name.to_str());
-                if name.is_some_and(is_unfinished) && !is_dir(&file) {
-                    fs::remove_file(&file)
-                        .map_err(|source| WriteError { path: file.clone(), source })?;
+                if name.is_some_and(is_unfinished) {
+                    let removed = match is_dir(&file) {
+                        true => fs::remove_dir_all(&file),
+                        false => fs::remove_file(&file),
+                    };
+                    removed.map_err(|source| WriteError { path: file.clone(), source })?;
                 }
             }
         }
@@ -216,9 +222,11 @@ mod tests {
         let stays = [dir.path().join("mine.tmp"), arm.join("trial-001.json"), arm.join(".hidden")];
         let goes = [dir.path().join(".drainwatch-a1.tmp"), arm.join(".drainwatch-b2.tmp")];
         stays.iter().chain(&goes).for_each(|path| fs::write(path, "{").unwrap());
+        fs::create_dir_all(arm.join(UNFINISHED_LOGS).join("node-1")).unwrap();
         Claim::take(dir.path()).unwrap().remove_unfinished().unwrap();
         assert!(stays.iter().all(|path| path.exists()));
         assert!(!goes.iter().any(|path| path.exists()));
+        assert!(!arm.join(UNFINISHED_LOGS).exists());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::config::Scenario;
 use crate::observation::{Observation, Target};
 use crate::verdict::{self, FindingBound, Findings, FlowRecord, Outcome, Repeat};
 
-pub use claim::{Claim, ClaimError};
+pub use claim::{Claim, ClaimError, UNFINISHED_LOGS};
 pub use io::{ReadError, WriteError, make_folder, read_json, write_atomic, write_json};
 pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 

@@ -158,7 +158,8 @@ pub enum LoadError {
 }
 
 /// Reads a run's folder: `run.json` and each `ARM/trial-NNN.json` and `ARM/trial-NNN.aborted.json`.
-/// Other files, temporary ones among them, are not looked at. A folder with `run.json` alone is a
+/// Other files are not looked at: temporary ones, and `ARM/superseded/`, where the records of aborted
+/// trials lie that were run again. A folder with `run.json` alone is a
 /// run that has measured nothing yet.
 pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
     let mut unreadable = Vec::new();

@@ -36,6 +36,7 @@ fn render(trials: &[Trial], run: Option<&Run>) -> Result<String, minijinja::Erro
         measured => number(Outcome::Measured),
         aborted => number(Outcome::Aborted),
         refused => number(Outcome::TriggerRefused),
+        superseded => run.map_or(0, |run| run.arms.iter().map(|a| a.trials_superseded).sum::<u32>()),
         interrupted => run.and_then(|run| run.interrupted.clone()),
         builds => unique(trials.iter().map(build)),
         arms => rows(arms.iter().map(|arm| place(arm, run))),

@@ -15,6 +15,7 @@ mod signals;
 mod tool;
 mod trial;
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,9 @@ use nix::sys::signal::Signal;
 use crate::cluster::local::PAUSE_IMAGE;
 use crate::cluster::{Cluster, ClusterError, Provider, environment};
 use crate::plan::{Arm, Plan};
-use crate::record::{ArmStage, Claim, EnvironmentRef, RUN_FILE, Run, Tool, Trial, WriteError};
+use crate::record::{
+    ArmStage, Claim, EnvironmentRef, RUN_FILE, Run, Tool, Trial, UNFINISHED_LOGS, WriteError,
+};
 use crate::verdict::Outcome;
 use crate::workload;
 use crate::workload::image::{self, Image};
@@ -107,7 +110,8 @@ impl Runner<'_> {
         }
         let Going { mut record, mut ended, .. } = run;
         ended.signal = stop.asked();
-        let place = |arm: &str| self.plan.arms.iter().position(|planned| planned.name == arm);
+        let arms = &self.plan.arms;
+        let place = |arm: &str| arms.iter().position(|a| a.name == arm).unwrap_or(arms.len());
         ended.trials.sort_by_key(|trial| (place(&trial.arm), trial.repeat));
         // One that had come to its end, and has nothing left, ended when it did.
         let is_new = left > 0 || found.ended_at.is_none() || found.interrupted.is_some();
@@ -189,7 +193,7 @@ impl Runner<'_> {
                 if matches!(&result, Err(ArmError::Cluster(_)))
                     || run.record.arms[index].trials_aborted > 0
                 {
-                    self.keep_logs(&*cluster, &logs).await;
+                    self.keep_logs(&*cluster, &arm.name).await;
                 }
                 let ends_the_run =
                     stop.asked().is_some() || matches!(&result, Err(ArmError::Write(_)));
@@ -300,10 +304,12 @@ impl Runner<'_> {
         cluster: &'a dyn Cluster,
         trials: &[Trial],
     ) -> Result<ArmContext<'a>, ArmError> {
-        let archive = tempfile::NamedTempFile::new().map_err(io("a temporary file"))?;
+        // Without a name: a run that is killed here leaves none behind.
+        let archive = tempfile::tempfile().map_err(io("a temporary file"))?;
         let images = [Image::probe(), Image::pause(PAUSE_IMAGE)];
-        image::write_archive(archive.as_file(), &images).map_err(io("the probe's image"))?;
-        cluster.load_image(archive.path()).await?;
+        image::write_archive(&archive, &images).map_err(io("the probe's image"))?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), archive.as_raw_fd());
+        cluster.load_image(Path::new(&path)).await?;
         workload::prepare(&cluster.client()).await.map_err(|error| ClusterError::Component {
             component: "the trials' namespace".to_owned(),
             reason: error.to_string(),
@@ -330,8 +336,17 @@ impl Runner<'_> {
         })
     }
 
-    async fn keep_logs(&self, cluster: &dyn Cluster, logs: &Path) {
-        if let Err(error) = cluster.keep_logs(logs).await {
+    /// Keeps the logs of an arm's cluster, all of them or none.
+    async fn keep_logs(&self, cluster: &dyn Cluster, arm: &str) {
+        let unfinished = self.folder.path().join(arm).join(UNFINISHED_LOGS);
+        let logs = self.folder.path().join(arm).join("logs");
+        if self.folder.still_there().is_err() {
+            return; // there is no run to keep them for
+        }
+        let mut kept = cluster.keep_logs(&unfinished).await;
+        kept = kept.and_then(|()| std::fs::rename(&unfinished, &logs));
+        if let Err(error) = kept {
+            let _ = std::fs::remove_dir_all(&unfinished); // next time, if not now
             let folder = logs.display();
             self.tell(RunEvent::Warning(format!("logs could not be kept in {folder}: {error}")));
         }
