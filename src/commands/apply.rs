@@ -24,7 +24,7 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Exit> {
     let plan = begun.earlier.record.plan.clone();
     let todo: Vec<_> =
         plan.arms.iter().filter(|arm| !begun.earlier.missing(arm).is_empty()).collect();
-    if args.setup {
+    if args.setup && !todo.is_empty() {
         let mut versions: Vec<_> = todo.iter().map(|arm| arm.cluster.kubernetes.clone()).collect();
         versions.sort();
         versions.dedup();

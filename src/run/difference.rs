@@ -67,7 +67,11 @@ pub fn plans(earlier: &Plan, now: &Plan) -> Vec<Difference> {
 }
 
 /// What the trials of a run's folder were measured by that would not measure the next ones.
-pub fn trials(trials: &[Trial], plan: &Plan, tool: &Tool) -> Vec<Difference> {
+pub fn trials<'a>(
+    trials: impl IntoIterator<Item = &'a Trial>,
+    plan: &Plan,
+    tool: &Tool,
+) -> Vec<Difference> {
     let mut all = Vec::new();
     for trial in trials {
         let name = trial.arm.as_str();

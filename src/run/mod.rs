@@ -90,8 +90,9 @@ impl Runner<'_> {
     /// Runs what is left of the plan, in the order of its arms. A file that can't be written ends
     /// it: what is measured after that would be lost.
     pub async fn run(&self, mut earlier: Earlier, stop: &mut Stop) -> (Run, Ended) {
-        let found = earlier.record.clone();
         let left = earlier.left();
+        // One that had come to its end, and has nothing left, ended when it did.
+        let was_ended = earlier.record.ended_at.is_some() && earlier.record.interrupted.is_none();
         earlier.catch_up(self.folder);
         let arms = self.plan.arms.iter().enumerate();
         let todo: Vec<usize> =
@@ -113,9 +114,7 @@ impl Runner<'_> {
         let arms = &self.plan.arms;
         let place = |arm: &str| arms.iter().position(|a| a.name == arm).unwrap_or(arms.len());
         ended.trials.sort_by_key(|trial| (place(&trial.arm), trial.repeat));
-        // One that had come to its end, and has nothing left, ended when it did.
-        let is_new = left > 0 || found.ended_at.is_none() || found.interrupted.is_some();
-        if is_new && result.is_ok() {
+        if result.is_ok() && (left > 0 || !was_ended) {
             record.ended_at = Some(jiff::Timestamp::now().to_string());
             record.interrupted = ended.signal.map(|signal| signal.as_str().to_owned());
             result = self.write(&record);

@@ -66,8 +66,8 @@ impl Earlier {
 
     /// What measured its trials that this build, by its plan, would not measure the next ones by.
     pub fn differences(&self, tool: &Tool) -> Vec<Difference> {
-        let kept: Vec<_> = self.trials.iter().filter(|trial| is_kept(trial)).cloned().collect();
-        difference::trials(&kept, &self.record.plan, tool)
+        let kept = self.trials.iter().filter(|trial| is_kept(trial));
+        difference::trials(kept, &self.record.plan, tool)
     }
 
     /// The repeats of an arm that are missing or aborted.

@@ -2,6 +2,7 @@
 //!
 //! Refuses here what can be known before anything is made or started.
 
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use crate::commands::{Exit, say};
 use crate::config::ProviderKind;
 use crate::plan::{self, Plan};
 use crate::record::{Claim, ClaimError, Tool, make_folder};
-use crate::run::{self, Difference, Earlier};
+use crate::run::{self, Earlier};
 
 /// What a run begins with.
 pub struct Start {
@@ -82,42 +83,43 @@ fn resumed(folder: &Path, file: Option<(Plan, Box<dyn Provider>)>) -> Result<Sta
             return Err(say::error(Exit::Usage, &text));
         }
         (Some(mut earlier), file) => {
-            if let Some((plan, _)) = file {
-                let found = run::plan_differences(&earlier.record.plan, &plan);
-                let remedy = "leave FILE out to go on by the plan in run.json, or measure anew \
-                              with --output";
-                refuse(
-                    &shown,
-                    "FILE's plan is not the one that it was begun with",
-                    &found,
-                    remedy,
-                )?;
-            }
+            may_go_on(&shown, &earlier, file.map(|(plan, _)| plan), &tool)?;
             let provider = provider(&mut earlier.record.plan, true)?;
             (earlier, provider)
         }
     };
-    if earlier.left() > 0 {
-        let remedy = "go on with the build and the configuration of its trials, or measure anew \
-                      with --output";
-        let what = "its next trials would not be of one kind with its earlier ones";
-        refuse(&shown, what, &earlier.differences(&tool), remedy)?;
-    }
     Ok(Start { earlier, provider, tool, folder: Folder::Claimed(claim) })
 }
 
-/// Tells every difference, if there is one: then nothing is started.
-fn refuse(
-    folder: &dyn std::fmt::Display,
-    what: &str,
-    differences: &[Difference],
-    remedy: &str,
+/// Refuses, and tells every difference, where the next trials would be of another plan, build or
+/// configuration than the earlier ones: then nothing is started.
+fn may_go_on(
+    folder: &dyn Display,
+    earlier: &Earlier,
+    file: Option<Plan>,
+    tool: &Tool,
 ) -> Result<(), Exit> {
-    if differences.is_empty() {
+    let of_file = file.map(|plan| run::plan_differences(&earlier.record.plan, &plan));
+    let of_file = of_file.unwrap_or_default();
+    // What is not run can't be of another kind.
+    let of_trials = if earlier.left() > 0 { earlier.differences(tool) } else { Vec::new() };
+    let mut remedies = Vec::new();
+    if !of_file.is_empty() {
+        remedies.push("leave FILE out to go on by the plan in run.json");
+    }
+    if !of_trials.is_empty() {
+        remedies.push("go on with the build and the configuration of its trials");
+    }
+    if remedies.is_empty() {
         return Ok(());
     }
-    let lines: String = differences.iter().map(|line| format!("  {line}\n")).collect();
-    let text = format!("{folder}: refused, not mixed: {what}\n{lines}  {remedy}");
+    let lines: String =
+        of_file.iter().chain(&of_trials).map(|line| format!("  {line}\n")).collect();
+    let text = format!(
+        "{folder}: refused, not mixed: what is to run now differs from what was run\n{lines}  {}, \
+         or measure anew with --output",
+        remedies.join("; ")
+    );
     Err(say::error(Exit::NotMeasured, &text))
 }
 
@@ -133,7 +135,7 @@ impl Folder {
         let claim = match self {
             Self::Claimed(claim) => claim,
             Self::New(path) => {
-                let failed = |error: &dyn std::fmt::Display| {
+                let failed = |error: &dyn Display| {
                     let shown = path.display();
                     say::error(Exit::Files, &format_args!("{shown}: can't be made: {error}"))
                 };
