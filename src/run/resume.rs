@@ -11,7 +11,8 @@ use super::difference::{self, Difference};
 use crate::cluster::environment::{ENVIRONMENT_FORMAT, Environment};
 use crate::plan::{Arm, Plan};
 use crate::record::{
-    ArmStage, Claim, LoadError, ReadError, Run, Tool, Trial, WriteError, load_run_dir, read_json,
+    ArmStage, ArmState, Claim, LoadError, ReadError, Run, Tool, Trial, WriteError, load_run_dir,
+    read_json,
 };
 use crate::verdict::Outcome;
 
@@ -53,7 +54,14 @@ impl Earlier {
         let no_plan = || ResumeError::NoPlan { folder: folder.path().display().to_string() };
         match load_run_dir(folder.path()) {
             Ok(found) => {
-                let record = found.run.ok_or_else(no_plan)?;
+                let mut record = found.run.ok_or_else(no_plan)?;
+                // One for each of the plan's arms, in its order, whoever has edited the file.
+                let state = |arm: &Arm| record.arms.iter().find(|state| state.name == arm.name);
+                let states =
+                    record.plan.arms.iter().map(|arm| {
+                        state(arm).cloned().unwrap_or_else(|| ArmState::pending(&arm.name))
+                    });
+                record.arms = states.collect();
                 Ok(Some(Self { record, trials: found.trials, is_resumed: true }))
             }
             Err(LoadError::NoRecords { .. }) if folder.is_empty().is_ok_and(|empty| empty) => {

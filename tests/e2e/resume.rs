@@ -45,7 +45,17 @@ fn lab() -> Lab {
     Lab::new(&[("exit", exit), ("evict", &evict)], "[cluster]\nprovider = \"local\"\n")
 }
 
-const WINDOWS: [&str; 4] = ["--set", "settle=3s", "--set", "repeats=2"];
+/// Few heartbeats: a trial is to be measured on a busy machine too.
+const WINDOWS: [&str; 8] = [
+    "--set",
+    "settle=3s",
+    "--set",
+    "repeats=2",
+    "--set",
+    "flows.tcp_interval=400ms",
+    "--set",
+    "flows.udp_interval=400ms",
+];
 
 /// The command that begins its run, or goes on with it: by the file where the run was ended
 /// before its plan was written.
