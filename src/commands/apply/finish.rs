@@ -56,18 +56,19 @@ pub fn finish(folder: &Claim, record: &Run, ended: Ended) -> Exit {
 
 /// The command that runs what is missing.
 fn how_to_go_on(folder: &Path, left: usize, all: usize) -> String {
-    let command = format!("drainwatch apply --resume {}", quoted(&folder.display().to_string()));
+    let command = format!("drainwatch apply --resume {}", quoted(folder));
     match left {
         0 => format!("to write what could not be written: {command}"),
         left => format!("{left} of {all} trials are missing or aborted; to run them: {command}"),
     }
 }
 
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
+/// A path as a shell takes it.
+pub fn quoted(path: &Path) -> String {
+    let word = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=@:,~".contains(c);
     if !word.is_empty() && word.chars().all(plain) && !word.starts_with('~') {
-        word.to_owned()
+        word
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
     }
@@ -76,7 +77,7 @@ fn quoted(word: &str) -> String {
 /// Leaves a cluster as it is until a signal comes, then removes it.
 pub async fn look(cluster: Box<dyn Cluster>, stop: &mut Stop) {
     let name = cluster.name().to_owned();
-    let kubeconfig = quoted(&cluster.kubeconfig().display().to_string());
+    let kubeconfig = quoted(cluster.kubeconfig());
     say::line(&format_args!(
         "\ncluster {name} is kept for a look; the last trial's objects are in its namespace \
          {NAMESPACE}\n  export KUBECONFIG={kubeconfig}\nCtrl-C removes it"
