@@ -82,7 +82,19 @@ Examples:
   sudo drainwatch apply matrices/paper.toml
   sudo drainwatch apply scenarios/exit-delete.toml --set repeats=1 --output results/try
   sudo drainwatch apply matrices/paper.toml --only drain-evict --only drain-scale
-  sudo drainwatch apply matrices/readiness.toml --format json";
+  sudo drainwatch apply matrices/readiness.toml --format json
+  sudo drainwatch apply --resume results/paper-20261130T140006Z
+
+--resume DIR runs the trials of a run that are missing or aborted, each arm's in a new cluster. The
+plan is the one in DIR/run.json; a FILE given with it has to come to the same arms. The trials of an
+arm are of one build, one configuration and one environment, or the arm is refused: each key that
+differs is named, and the exit code is 3. Of build and configuration that is known before anything
+is started; where an arm's environment differs, the other arms still run. The record of an aborted
+trial that is run again is kept in DIR/ARM/superseded/.
+
+Exit codes: 0 every trial measured; 2 the command line, a TOML file or the folder to resume is
+wrong; 3 a trial aborted, a trigger or an arm refused; 4 the cluster could not be had; 5 files could
+not be written; 130, 143, 129 ended by a signal.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -147,11 +159,19 @@ Examples:
 pub struct Selection {
     /// A matrix or scenario file (TOML)
     pub file: PathBuf,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+}
+
+/// What is otherwise than the file says.
+#[derive(Debug, Args)]
+pub struct Choice {
     /// Override any key: `--set repeats=1 --set cluster.proxy_mode=nftables`
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "file")]
     pub set: Vec<String>,
     /// Only these arms (by name); may be given more than once
-    #[arg(long, value_name = "ARM")]
+    #[arg(long, value_name = "ARM", requires = "file")]
     pub only: Vec<String>,
 }
 
@@ -177,12 +197,21 @@ pub enum Format {
 /// `drainwatch apply`
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
-    /// The file and what of it.
+    /// A matrix or scenario file (TOML)
+    #[arg(required_unless_present = "resume")]
+    pub file: Option<PathBuf>,
+    /// What of it.
     #[command(flatten)]
-    pub selection: Selection,
+    pub choice: Choice,
     /// Where to write [default: results/MATRIX-TIME/, UTC]
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
+    /// Go on with the run in this folder: its missing and aborted trials
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    pub resume: Option<PathBuf>,
+    /// Leave the last cluster up for a look, until Ctrl-C
+    #[arg(long)]
+    pub keep_cluster: bool,
     /// Build or install what is missing first, as `drainwatch setup` does
     #[arg(long)]
     pub setup: bool,

@@ -66,7 +66,12 @@ impl Arm {
 
     /// About how long it takes, its cluster included.
     pub fn expected_duration(&self) -> Duration {
-        CLUSTER + self.expected_trial() * self.config.repeats
+        self.expected_for(self.config.repeats)
+    }
+
+    /// About how long this many of its trials take, its cluster included.
+    pub fn expected_for(&self, trials: u32) -> Duration {
+        CLUSTER + self.expected_trial() * trials
     }
 
     /// About how long one of its trials takes.

@@ -12,7 +12,7 @@ use crate::plan::{self, Arm, Plan};
 /// Runs the command.
 pub fn run(args: &PlanArgs) -> Exit {
     let selection = &args.selection;
-    match plan::load(&selection.file, &selection.set, &selection.only) {
+    match plan::load(&selection.file, &selection.choice.set, &selection.choice.only) {
         Ok(plan) if json::is_open() => tell(&plan),
         Ok(plan) => say::print(&render(&plan)),
         Err(errors) => say::errors(&errors),

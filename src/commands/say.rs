@@ -29,6 +29,15 @@ pub fn line(text: &dyn Display) {
     let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
 }
 
+/// Tells what a reader would want to know next: a line, and to programs a note.
+pub fn tell(text: &dyn Display) {
+    if json::is_open() {
+        json::emit(&Event::Note { message: text.to_string() });
+    } else {
+        line(text);
+    }
+}
+
 /// Tells a fact by the way.
 pub fn note(text: &dyn Display) {
     if json::is_open() {

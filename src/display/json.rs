@@ -125,16 +125,19 @@ impl Runs {
     /// arm, their trial.
     fn translate<'a>(&mut self, event: &'a RunEvent) -> Event<'a> {
         match event {
-            RunEvent::RunStarted { matrix, arms, trials, expected, output } => Event::RunStarted {
-                matrix,
-                arms: *arms,
-                trials: *trials,
-                expected_ms: ms(*expected),
-                folder: output.display().to_string(),
-            },
-            RunEvent::ArmStarted { arm, number, trials } => {
+            RunEvent::RunStarted { matrix, arms, trials, recorded, expected, output } => {
+                Event::RunStarted {
+                    matrix,
+                    arms: *arms,
+                    trials: *trials,
+                    recorded: *recorded,
+                    expected_ms: ms(*expected),
+                    folder: output.display().to_string(),
+                }
+            }
+            RunEvent::ArmStarted { arm, number, trials, recorded } => {
                 self.arm.clone_from(arm);
-                Event::ArmStarted { arm, number: *number, trials: *trials }
+                Event::ArmStarted { arm, number: *number, trials: *trials, recorded: *recorded }
             }
             RunEvent::ClusterUp { cluster, took } => {
                 Event::ClusterUp { arm: self.arm.clone(), cluster, took_ms: ms(*took) }

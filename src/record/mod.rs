@@ -3,6 +3,7 @@
 //! Everything that reports, comparisons and exit codes say is read from here. Written atomically;
 //! a reader refuses a newer major version.
 
+mod claim;
 mod folders;
 mod go_v01;
 mod io;
@@ -18,8 +19,9 @@ use crate::config::Scenario;
 use crate::observation::{Observation, Target};
 use crate::verdict::{self, FindingBound, Findings, FlowRecord, Outcome, Repeat};
 
+pub use claim::{Claim, ClaimError, UNFINISHED_LOGS};
 pub use folders::name as folder_name;
-pub use io::{ReadError, WriteError, read_json, write_atomic, write_json};
+pub use io::{ReadError, WriteError, make_folder, read_json, write_atomic, write_json};
 pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 
 /// The format of a trial's record.

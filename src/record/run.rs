@@ -29,6 +29,9 @@ pub struct Run {
     pub plan: Plan,
     /// Wall-clock time of its start, UTC, RFC 3339.
     pub started_at: String,
+    /// The same of each time that it was resumed.
+    #[serde(default)]
+    pub resumed_at: Vec<String>,
     /// The same of its end; null while it goes on, and for one that was killed.
     pub ended_at: Option<String>,
     /// One for each of the plan's arms, in its order.
@@ -53,6 +56,9 @@ pub struct ArmState {
     /// Trials whose trigger the API refused.
     #[serde(default)]
     pub trials_refused: u32,
+    /// Aborted trials that were run again; their records lie in `ARM/superseded/`.
+    #[serde(default)]
+    pub trials_superseded: u32,
 }
 
 /// How far an arm has come.
@@ -71,6 +77,8 @@ pub enum ArmStage {
     Failed,
     /// A signal ended the run in it.
     Interrupted,
+    /// Its earlier trials were measured in another environment than there is now.
+    Refused,
 }
 
 impl Run {
@@ -82,6 +90,7 @@ impl Run {
             tool,
             plan,
             started_at,
+            resumed_at: Vec::new(),
             ended_at: None,
             arms,
             interrupted: None,
@@ -109,7 +118,19 @@ impl ArmState {
             trials_measured: 0,
             trials_aborted: 0,
             trials_refused: 0,
+            trials_superseded: 0,
         }
+    }
+
+    /// Counts its trials among these anew.
+    pub fn count(&mut self, trials: &[Trial]) {
+        let of = |outcome| {
+            let of = trials.iter().filter(|t| t.arm == self.name && t.outcome == outcome);
+            of.count() as u32 // an arm's repeats are a u32
+        };
+        self.trials_measured = of(Outcome::Measured);
+        self.trials_aborted = of(Outcome::Aborted);
+        self.trials_refused = of(Outcome::TriggerRefused);
     }
 }
 
@@ -143,9 +164,10 @@ pub enum LoadError {
 }
 
 /// Reads a run's folder: `run.json` and each `ARM/trial-NNN.json` and `ARM/trial-NNN.aborted.json`.
-/// Other files, temporary ones among them, are not looked at. A folder with `run.json` alone is a
-/// run that has measured nothing yet. A folder that holds the Go tool's reports instead
-/// (`ARM/trial-NNN/report.json`, or `trial-NNN/report.json` of one arm) is read as its trials.
+/// Other files are not looked at: temporary ones, and `ARM/superseded/`, where the records of aborted
+/// trials lie that were run again. A folder with `run.json` alone is a run that has measured nothing
+/// yet. A folder that holds the Go tool's reports instead (`ARM/trial-NNN/report.json`, or
+/// `trial-NNN/report.json` of one arm) is read as its trials.
 pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
     let mut unreadable = Vec::new();
     let run = match Run::read(dir) {

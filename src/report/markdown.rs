@@ -46,6 +46,8 @@ fn render(parts: &[Part]) -> Result<String, minijinja::Error> {
         measured => number(Outcome::Measured),
         aborted => number(Outcome::Aborted),
         refused => number(Outcome::TriggerRefused),
+        superseded => parts.iter().filter_map(|part| part.run).flat_map(|run| &run.arms)
+            .map(|arm| arm.trials_superseded).sum::<u32>(),
         interrupted => parts.iter().filter_map(|part| interrupted(part, apart)).collect::<Vec<_>>(),
         builds => unique(trials().filter(|trial| trial.imported.is_none()).map(build)),
         imported => unique(trials().filter_map(imported)),

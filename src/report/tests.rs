@@ -101,6 +101,7 @@ fn interrupted_run(trial: &Trial) -> Run {
     let mut run = Run::new(trial.tool.clone(), plan, "2026-11-30T12:00:00Z".into());
     run.interrupted = Some("SIGINT".into());
     run.arms[0].state = ArmStage::Done;
+    run.arms[0].trials_superseded = 1;
     run.arms[1].state = ArmStage::Failed;
     run.arms[1].reason = Some("kind: no such command".into());
     run

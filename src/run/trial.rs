@@ -75,8 +75,8 @@ struct Run<'a> {
     started_at: jiff::Timestamp,
 }
 
-/// Runs one trial and gives its record; removes its workload.
-pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Trial {
+/// Runs one trial and gives its record, and the workload that is left of it.
+pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> (Trial, Workload) {
     let workload = Workload::new(repeat);
     let (sink, seen) = mpsc::unbounded_channel();
     let client = context.cluster.client();
@@ -106,8 +106,18 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
         signal = stop.wait() => Some(Halt::Interrupted(signal)),
     };
     let workload = run.workload.clone();
-    let mut trial = run.finish(halt, repeat).await;
+    (run.finish(halt, repeat).await, workload)
+}
+
+/// Removes what is left of a trial; its record tells where that failed.
+pub async fn remove(
+    context: &ArmContext<'_>,
+    workload: &Workload,
+    trial: &mut Trial,
+    stop: &mut Stop,
+) {
     context.tell(RunEvent::Phase { phase: Phase::Remove, expected: None });
+    let client = context.cluster.client();
     let removed = tokio::select! {
         removed = workload.remove(&client) => removed,
         _ = stop.wait() => Ok(()), // the cluster goes, and all of it with it
@@ -115,7 +125,6 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
     if let Err(error) = removed {
         trial.runner_warnings.push(format!("left behind: {error}"));
     }
-    trial
 }
 
 impl Run<'_> {

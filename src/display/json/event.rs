@@ -47,6 +47,7 @@ pub enum Event<'a> {
         matrix: &'a str,
         arms: usize,
         trials: usize,
+        recorded: usize,
         expected_ms: f64,
         folder: String,
     },
@@ -54,6 +55,7 @@ pub enum Event<'a> {
         arm: &'a str,
         number: usize,
         trials: u32,
+        recorded: u32,
     },
     ClusterUp {
         arm: String,
