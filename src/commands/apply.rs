@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::{Exit, say, setup};
 use crate::cli::ApplyArgs;
 use crate::cluster::Provider;
-use crate::cluster::local::LocalProvider;
+use crate::cluster::local::{LocalProvider, components};
 use crate::config::ProviderKind;
 use crate::display::{self, Style};
 use crate::plan::Plan;
@@ -44,7 +44,10 @@ fn apply(args: &ApplyArgs) -> Exit {
             plan.arms.iter().map(|arm| arm.cluster.kubernetes.clone()).collect();
         versions.sort();
         versions.dedup();
-        if let Err(exit) = setup::make_ready(versions) {
+        // One arm's need is what all versions are made ready for: extras are small.
+        let extras = plan.arms.iter().map(|arm| components::extras(&arm.cluster));
+        let extras = extras.max_by_key(|extras| extras.len()).unwrap_or_default();
+        if let Err(exit) = setup::make_ready(versions, extras) {
             return exit;
         }
     }

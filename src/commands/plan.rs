@@ -139,10 +139,11 @@ fn cluster(cluster: &ClusterSpec) -> String {
     let sysctls: Vec<String> =
         cluster.sysctls.iter().map(|(name, value)| format!(", {name} = {value}")).collect();
     format!(
-        "Kubernetes {}, {}, {} (provider: {}){}",
+        "Kubernetes {}, {}, {}{} (provider: {}){}",
         cluster.kubernetes,
         count(cluster.nodes as usize, "node"),
         word(&cluster.proxy_mode),
+        if cluster.dns { ", DNS" } else { "" },
         word(&cluster.provider),
         sysctls.concat(),
     )

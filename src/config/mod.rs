@@ -14,6 +14,7 @@ mod axes;
 mod errors;
 mod matrix;
 mod names;
+mod options;
 mod overrides;
 mod resolve;
 mod scenario;
@@ -29,6 +30,7 @@ use std::path::Path;
 
 pub use arms::{Arm, FileKind, Matrix};
 pub use errors::Errors;
+pub use options::cluster;
 pub use scenario::*;
 pub(crate) use source::shown;
 

@@ -22,12 +22,14 @@ pub(super) enum Kind {
     Version,
     /// A sysctl's value: a string or a whole number.
     Sysctl,
+    /// `true` or `false`.
+    Truth,
 }
 
 impl Kind {
     /// Whether it is written as a string in TOML, so that a flag may leave the quotes out.
     pub fn is_string(self) -> bool {
-        !matches!(self, Self::Count { .. } | Self::Sysctl)
+        !matches!(self, Self::Count { .. } | Self::Sysctl | Self::Truth)
     }
 }
 
@@ -90,6 +92,7 @@ pub(super) const KEYS: &[Key] = &[
     key("cluster.kubernetes", Kind::Version, "\"1.34.0\""),
     key("cluster.nodes", Kind::Count { min: 1, max: MAX_NODES }, "2"),
     key("cluster.proxy_mode", Kind::Word(&["iptables", "nftables", "ipvs"]), "\"iptables\""),
+    key("cluster.dns", Kind::Truth, "true"),
 ];
 
 /// Words that are known and not supported yet.

@@ -77,6 +77,7 @@ fn summary_page_of_an_interrupted_run() {
         nodes: 2,
         proxy_mode: ProxyMode::Iptables,
         sysctls: Default::default(),
+        dns: false,
     };
     let arm = |name: &str| Arm {
         name: name.into(),
