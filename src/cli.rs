@@ -55,6 +55,9 @@ enum Command {
     /// List and remove what earlier runs left on this machine
     #[command(after_help = CLEAN_EXAMPLES)]
     Clean(CleanArgs),
+    /// Bring a local cluster up on its own, and load images into one
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Print a completion script for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -279,6 +282,12 @@ pub struct SetupArgs {
     /// Kubernetes versions to make ready [default: 1.34.0]
     #[arg(long = "kubernetes", value_name = "VERSION")]
     pub kubernetes: Vec<String>,
+    /// CoreDNS too, for clusters with DNS
+    #[arg(long)]
+    pub dns: bool,
+    /// kubectl too, for machines that have none
+    #[arg(long)]
+    pub kubectl: bool,
     /// Take the components from this folder instead of downloading or building them
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
@@ -332,6 +341,7 @@ impl Command {
             // `doctor` writes its JSON as one list.
             Command::Doctor(_)
             | Command::Clean(_)
+            | Command::Cluster(_)
             | Command::Schema(_)
             | Command::Completions(_)
             | Command::Man(_)
@@ -366,6 +376,67 @@ pub struct CleanArgs {
     pub yes: bool,
 }
 
+/// `drainwatch cluster`
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Bring a cluster up and keep it until Ctrl-C, or for as long as a command runs
+    #[command(after_help = CLUSTER_UP_EXAMPLES)]
+    Up(ClusterUpArgs),
+    /// Make the images of an archive known to a cluster that runs
+    Load(ClusterLoadArgs),
+    /// List the local clusters of this host
+    List,
+}
+
+const CLUSTER_UP_EXAMPLES: &str = "\
+Examples:
+  drainwatch cluster up                          # then paste the line that it prints
+  drainwatch cluster up -- kubectl get nodes     # up, the command, down; gives its exit code
+  drainwatch cluster up --nodes 3 --dns -- bash  # a shell in which kubectl finds the cluster";
+
+/// `drainwatch cluster up`
+#[derive(Debug, Args)]
+pub struct ClusterUpArgs {
+    /// The Kubernetes version [default: 1.34.0]
+    #[arg(long, value_name = "VERSION")]
+    pub kubernetes: Option<String>,
+    /// How many nodes; the first is the control plane, and takes pods only when alone [default: 2]
+    #[arg(long, value_name = "N")]
+    pub nodes: Option<String>,
+    /// kube-proxy's mode: iptables, nftables or ipvs [default: iptables]
+    #[arg(long, value_name = "MODE")]
+    pub proxy_mode: Option<String>,
+    /// With the cluster's DNS (CoreDNS)
+    #[arg(long)]
+    pub dns: bool,
+    /// Set in each node's net namespace (not in the pods'); may be given more than once
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub sysctl: Vec<String>,
+    /// Write a copy of the kubeconfig there, for as long as the cluster is up
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Build or install what is missing first, as `drainwatch setup` does
+    #[arg(long)]
+    pub setup: bool,
+    /// Nothing on standard error but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// A command to run with KUBECONFIG set; the cluster goes when it ends
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// `drainwatch cluster load`
+#[derive(Debug, Args)]
+pub struct ClusterLoadArgs {
+    /// The archive: of `docker save`, or an OCI image layout in a tar file
+    #[arg(value_name = "IMAGE.tar")]
+    pub archive: PathBuf,
+    /// Into which cluster, where several run [default: $DRAINWATCH_CLUSTER, or the only one]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+}
+
 /// Parses the arguments, runs the command, gives its exit code.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
@@ -381,6 +452,7 @@ pub fn main() -> ExitCode {
         Command::Setup(args) => commands::setup::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Clean(args) => commands::clean::run(&args),
+        Command::Cluster(command) => return commands::cluster::run(&command),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
         Command::Internal { args } => return crate::cluster::local::internal(&args),

@@ -54,6 +54,13 @@ pub trait Cluster: Send + Sync {
     /// Copies the components' logs into a folder.
     async fn keep_logs(&self, into: &Path) -> std::io::Result<()>;
 
+    /// Waits until a part of the cluster ends although nobody asked it to; gives which and why.
+    /// Whoever calls it again hears of the next. May be called off.
+    async fn broken(&mut self) -> String {
+        // A provider that does not watch its cluster never tells.
+        std::future::pending().await
+    }
+
     /// Removes all of it. Dropping the cluster does the same, without waiting.
     async fn down(self: Box<Self>) -> Result<(), ClusterError>;
 }

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use super::{Exit, say, setup};
 use crate::cli::ApplyArgs;
+use crate::cluster::local::components;
 use crate::display::{self, Style};
 use crate::run::{Runner, Stop};
 
@@ -26,7 +27,10 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Exit> {
         let mut versions: Vec<_> = todo.iter().map(|arm| arm.cluster.kubernetes.clone()).collect();
         versions.sort();
         versions.dedup();
-        setup::make_ready(versions)?;
+        // One arm's need is what all versions are made ready for: extras are small.
+        let extras = todo.iter().map(|arm| components::extras(&arm.cluster));
+        let extras = extras.max_by_key(|extras| extras.len()).unwrap_or_default();
+        setup::make_ready(versions, extras)?;
     }
     todo.iter()
         .try_for_each(|arm| begun.provider.check(&arm.cluster))

@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod check;
 pub mod clean;
+pub mod cluster;
 pub mod completions;
 pub mod doctor;
 pub mod man;

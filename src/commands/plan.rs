@@ -163,10 +163,11 @@ fn cluster(cluster: &ClusterSpec) -> String {
         |(name, value): (&String, &String)| config::shown_text(&format!(", {name} = {value}"));
     let sysctls: Vec<String> = cluster.sysctls.iter().map(sysctl).collect();
     format!(
-        "Kubernetes {}, {}, {} (provider: {}){}",
+        "Kubernetes {}, {}, {}{} (provider: {}){}",
         cluster.kubernetes,
         count(cluster.nodes as usize, "node"),
         word(&cluster.proxy_mode),
+        if cluster.dns { ", DNS" } else { "" },
         word(&cluster.provider),
         sysctls.concat(),
     )

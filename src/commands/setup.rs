@@ -22,9 +22,17 @@ pub fn run(args: &SetupArgs) -> Exit {
     told(args).err().unwrap_or(Exit::Success)
 }
 
-/// Makes these Kubernetes versions ready, as the command does, for `apply --setup`.
-pub(super) fn make_ready(kubernetes: Vec<String>) -> Result<(), Exit> {
-    told(&SetupArgs { kubernetes, from: None, dry_run: false, told: Default::default() })
+/// Makes these Kubernetes versions ready, as the command does, for `--setup` of other commands.
+pub(super) fn make_ready(kubernetes: Vec<String>, extras: &[Part]) -> Result<(), Exit> {
+    let (dns, kubectl) = (extras.contains(&Part::CoreDns), extras.contains(&Part::Kubectl));
+    told(&SetupArgs {
+        kubernetes,
+        dns,
+        kubectl,
+        from: None,
+        dry_run: false,
+        told: Default::default(),
+    })
 }
 
 /// Runs it and tells on standard error what went wrong.
@@ -47,7 +55,10 @@ fn try_run(args: &SetupArgs) -> Result<(), (Exit, Option<String>)> {
         return Err(usage(format!("--from {}: this is not a folder", folder.display())));
     }
 
-    let plan = components::plan(versions, args.from.as_deref()).map_err(failed)?;
+    let extras = [(args.dns, Part::CoreDns), (args.kubectl, Part::Kubectl)];
+    let extras: Vec<Part> =
+        extras.into_iter().filter_map(|(wanted, part)| wanted.then_some(part)).collect();
+    let plan = components::plan(versions, &extras, args.from.as_deref()).map_err(failed)?;
     tell_plan(&plan);
     if plan.is_empty() {
         if json::is_open() {
@@ -80,9 +91,9 @@ fn try_run(args: &SetupArgs) -> Result<(), (Exit, Option<String>)> {
     }
     // What was made must also be found; the answer says what is there.
     for release in &plan.releases {
-        let found = components::locate(&release.to_string()).map_err(failed)?;
+        let found = components::locate_with(&release.to_string(), &extras).map_err(failed)?;
         let mut text = format!("Ready for Kubernetes {release}:");
-        for part in Part::ALL {
+        for part in Part::in_order().filter(|p| Part::ALL.contains(p) || extras.contains(p)) {
             let known = |key: &str| found.versions.get(key).map_or("unknown", String::as_str);
             let (name, title) = (part.name(), part.title());
             let source = known(&format!("{name} source"));

@@ -229,6 +229,7 @@ fn value(kind: Kind) -> Value {
             "anyOf": [{ "enum": ["other-node", "pod-node"] }, { "pattern": NODE, "maxLength": 253 }],
         }),
         Kind::Version => json!({ "type": "string", "pattern": VERSION }),
+        Kind::Truth => json!({ "type": "boolean" }),
         Kind::Sysctl => json!({
             "type": ["string", "integer"], "maxLength": LONGEST_SYSCTL, "pattern": SYSCTL_VALUE,
         }),

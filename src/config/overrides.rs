@@ -107,7 +107,7 @@ fn plain_key(key: &str) -> String {
 }
 
 /// A TOML value; anything else is a string whose quotes were left out.
-fn parse<'a>(key: &str, text: &'a str) -> Spanned<DeValue<'a>> {
+pub(super) fn parse<'a>(key: &str, text: &'a str) -> Spanned<DeValue<'a>> {
     let wants_string = schema::find(key).is_some_and(|key| key.kind.is_string());
     match DeValue::parse(text) {
         Ok(value) if value.get_ref().is_str() || !wants_string => value,

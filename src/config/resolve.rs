@@ -51,6 +51,11 @@ pub(super) fn resolve(
     }
 }
 
+/// A cluster without a scenario.
+pub(super) fn cluster(settings: &Settings, problems: &mut Problems) -> Option<ClusterSpec> {
+    Resolver { settings, whole: true, problems }.cluster()
+}
+
 struct Resolver<'a> {
     settings: &'a Settings,
     whole: bool,
@@ -102,6 +107,14 @@ impl Resolver<'_> {
         self.get(key, default, as_word)
     }
 
+    /// False by default.
+    fn truth(&self, key: &str) -> Option<bool> {
+        self.get(key, false, |value| match value {
+            Value::Truth(truth) => Some(*truth),
+            _ => None,
+        })
+    }
+
     fn sigterm(&mut self, missing: Option<Place>) -> Option<Sigterm> {
         match (self.setting("sigterm"), missing) {
             (Some(setting), _) => setting.value.as_ref().and_then(as_word),
@@ -136,6 +149,7 @@ impl Resolver<'_> {
             nodes: self.count("cluster.nodes", 2)?,
             proxy_mode: self.word("cluster.proxy_mode", ProxyMode::Iptables)?,
             sysctls: sysctls?,
+            dns: self.truth("cluster.dns")?,
         })
     }
 

@@ -157,6 +157,9 @@ pub struct ClusterSpec {
     pub proxy_mode: ProxyMode,
     /// Sysctls set in each node's net namespace before anything starts.
     pub sysctls: std::collections::BTreeMap<String, String>,
+    /// Whether pods have the cluster's DNS (CoreDNS).
+    #[serde(default)]
+    pub dns: bool,
 }
 
 /// Who makes the cluster.

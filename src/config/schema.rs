@@ -23,12 +23,14 @@ pub(super) enum Kind {
     Version,
     /// A sysctl's value: a string or a whole number.
     Sysctl,
+    /// `true` or `false`.
+    Truth,
 }
 
 impl Kind {
     /// Whether it is written as a string in TOML, so that a flag may leave the quotes out.
     pub fn is_string(self) -> bool {
-        !matches!(self, Self::Count { .. } | Self::Sysctl)
+        !matches!(self, Self::Count { .. } | Self::Sysctl | Self::Truth)
     }
 }
 
@@ -161,6 +163,10 @@ pub(super) const KEYS: &[Key] = &[
     key("cluster.proxy_mode", Kind::Word(&["iptables", "nftables", "ipvs"]), "\"iptables\"")
         .default("\"iptables\"")
         .about("kube-proxy's mode."),
+    key("cluster.dns", Kind::Truth, "true").default("false").about(
+        "Whether the cluster has DNS (CoreDNS), for workloads that look names up. Names outside the \
+         cluster are refused.",
+    ),
 ];
 
 /// Words that are known and not supported yet.

@@ -127,6 +127,7 @@ fn a_value_beyond_its_limits_is_turned_down_by_both() {
                 ["'1.34'", "'v1.34.0'", "'1.34.00'", "'1.1000.0'", "''"].map(String::from).into()
             }
             Kind::Sysctl => vec![long(201), r#""a\nb""#.into(), r#""\u0000""#.into()],
+            Kind::Truth => ["0", "'true'"].map(String::from).into(),
             Kind::Text => continue,
         };
         for value in wrong {

@@ -77,7 +77,8 @@ fn one_line_is_a_scenario() {
         "kubernetes": "1.34.0",
         "nodes": 2,
         "proxy_mode": "iptables",
-        "sysctls": {}
+        "sysctls": {},
+        "dns": false
       }
     }
     "#);

@@ -20,6 +20,7 @@ pub(super) enum Value {
     Word(&'static str),
     Count(u32),
     Time(Duration),
+    Truth(bool),
 }
 
 /// Reads a value for a key; `name` is the key's full name (a sysctl's is not the key's own).
@@ -39,6 +40,7 @@ pub(super) fn read(
         Kind::EnterBy => reader.enter_by(),
         Kind::Version => reader.version(),
         Kind::Sysctl => reader.sysctl(),
+        Kind::Truth => reader.truth(),
     }
 }
 
@@ -59,6 +61,10 @@ impl<'a> Reader<'a> {
     /// The key with a value (as in TOML) in the place of the wrong one, as it would be written there.
     fn written(&self, value: &str) -> String {
         match self.origin.layer {
+            // An option of its own, such as `--nodes`.
+            Layer::Flag if self.name.starts_with("--") => {
+                format!("{} {}", self.name, value.trim_matches('"'))
+            }
             Layer::Flag => {
                 let value = value.trim_matches('"');
                 let quote = if value.contains(' ') { "'" } else { "" };
@@ -286,6 +292,15 @@ impl<'a> Reader<'a> {
             self.example()
         };
         Err(self.wrong(format!("is no version like 1.34.0: {}", quote(text))).help(help))
+    }
+
+    fn truth(&self) -> Result<Value, Problem> {
+        match self.value.get_ref() {
+            DeValue::Boolean(truth) => Ok(Value::Truth(*truth)),
+            other => Err(self
+                .wrong(format!("must be true or false, not {}", a_type(other)))
+                .help(self.example())),
+        }
     }
 
     fn sysctl(&self) -> Result<Value, Problem> {

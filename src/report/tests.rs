@@ -88,6 +88,7 @@ fn interrupted_run(trial: &Trial) -> Run {
         nodes: 2,
         proxy_mode: ProxyMode::Iptables,
         sysctls: Default::default(),
+        dns: false,
     };
     let arm = |name: &str| Arm {
         name: name.into(),

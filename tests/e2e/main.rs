@@ -6,6 +6,7 @@
 
 mod clean;
 mod cluster;
+mod cluster_up;
 mod endings;
 mod events;
 mod host;
@@ -40,8 +41,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let tests = cluster::tests().into_iter().chain(endings::tests()).chain(trials::tests());
-    let tests = tests.chain(clean::tests()).chain(events::tests()).chain(resume::tests());
+    let tests = cluster::tests().into_iter().chain(cluster_up::tests()).chain(endings::tests());
+    let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
+    let tests = tests.chain(resume::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

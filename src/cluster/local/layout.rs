@@ -23,6 +23,8 @@ pub(super) struct Layout {
     /// The first address of the node network's /24.
     pub subnet: Ipv4Addr,
     pub proxy_mode: ProxyMode,
+    /// Whether it has DNS.
+    pub dns: bool,
     /// The first is the control plane.
     pub nodes: Vec<NodeLayout>,
 }
@@ -58,7 +60,13 @@ impl Layout {
                 name: node,
             }
         });
-        Self { name: name.to_owned(), subnet, proxy_mode: spec.proxy_mode, nodes: nodes.collect() }
+        Self {
+            name: name.to_owned(),
+            subnet,
+            proxy_mode: spec.proxy_mode,
+            dns: spec.dns,
+            nodes: nodes.collect(),
+        }
     }
 
     /// The host's address in the node network, and the nodes' gateway.
@@ -100,6 +108,7 @@ mod tests {
             nodes,
             proxy_mode: ProxyMode::Iptables,
             sysctls: Default::default(),
+            dns: false,
         }
     }
 

@@ -11,10 +11,12 @@ mod cgroup;
 mod check;
 mod cluster;
 mod daemons;
+mod dns;
 mod facts;
 mod files;
 mod gate;
 mod hold;
+mod images;
 mod layout;
 mod logs;
 mod mounts;
@@ -25,6 +27,7 @@ mod paths;
 mod pki;
 mod ready;
 mod runner;
+mod running;
 mod spawn;
 mod state;
 mod supervisor;
@@ -42,6 +45,8 @@ pub(crate) use check::fixture;
 use super::machine::{Check, Machine};
 use super::{Cluster, ClusterError, Provider};
 use crate::config::ClusterSpec;
+
+pub use running::{Found, Running, find, list};
 
 /// The name of the image that pods' sandboxes run. It is in no registry: the archive given to
 /// [`Cluster::load_image`] has to hold it.

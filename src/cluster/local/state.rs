@@ -3,9 +3,10 @@
 //! supervisor that was killed or to an earlier boot; the next cluster's start removes it and what
 //! it stands for, and so does `drainwatch clean`.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ use super::{cgroup, network};
 
 /// Where the folders are: memory on most systems, and short enough for unix sockets.
 pub(super) const ROOT: &str = "/run/drainwatch";
+
+/// In a cluster's folder: the paths of copies of its kubeconfig, each with a zero byte at its end.
+const COPIES: &str = "copies";
 
 /// One cluster's folder, locked.
 pub(super) struct State {
@@ -121,6 +125,7 @@ impl State {
 
     /// Removes the folder, and the folder of all clusters with the last. Gives what is left.
     pub(super) fn remove(self) -> Vec<String> {
+        remove_copies(&self.path);
         let gone = fs::remove_dir_all(&self.path);
         // Under the lock: nobody is about to make a folder below one that goes away.
         if let Ok(_root) = lock_root() {
@@ -189,7 +194,29 @@ fn remove_folder_in(root: &Path, name: &str) -> io::Result<()> {
     if let Some(mount) = mounts_below(&path)?.first() {
         return Err(io::Error::other(format!("{} is a mount point", mount.display())));
     }
+    remove_copies(&path);
     fs::remove_dir_all(path)
+}
+
+/// Notes that there is (or will be) a copy of the cluster's kubeconfig elsewhere.
+pub(super) fn note_copy(state: &Path, copy: &Path) -> io::Result<()> {
+    let mut file =
+        OpenOptions::new().create(true).append(true).mode(0o600).open(state.join(COPIES))?;
+    file.write_all(copy.as_os_str().as_bytes())?;
+    file.write_all(b"\0")
+}
+
+/// Removes the copies of a cluster's kubeconfig that are still what they were.
+fn remove_copies(state: &Path) {
+    let Ok(copies) = fs::read(state.join(COPIES)) else { return };
+    let Ok(original) = fs::read(state.join("kubeconfig")) else { return };
+    for copy in copies.split(|byte| *byte == 0).filter(|copy| !copy.is_empty()) {
+        let copy = Path::new(OsStr::from_bytes(copy));
+        let is_file = fs::symlink_metadata(copy).is_ok_and(|meta| meta.is_file());
+        if is_file && fs::read(copy).is_ok_and(|text| text == original) {
+            let _ = fs::remove_file(copy);
+        }
+    }
 }
 
 /// Mount points at or below a folder, in the order in which they can be unmounted.

@@ -16,7 +16,7 @@ use nix::unistd::{Pid, chdir, dup2_stderr, setsid};
 use super::layout::Layout;
 use super::state::{self, State};
 use super::wire::{self, NodeOrder, NodeReport, Order, Report, UpNode, send};
-use super::{cgroup, daemons, files, logs, network, spawn};
+use super::{cgroup, daemons, files, logs, network, running, spawn};
 
 /// All components of all nodes are up within this time, or the cluster has failed.
 const BOUND: Duration = Duration::from_secs(120);
@@ -203,10 +203,12 @@ impl<'a> Supervisor<'a> {
             takes_pods: node.takes_pods,
             pid: *pid,
         });
+        let nodes: Vec<UpNode> = nodes.collect();
+        running::write(&path, &self.order, &nodes)?;
         let report = Report::Up {
             kubeconfig: path.join("kubeconfig"),
             subnet: format!("{}/24", layout.subnet),
-            nodes: nodes.collect(),
+            nodes,
             state: path,
         };
         let _ = send(io::stdout(), &report); // a runner that is gone shows by the end of stdin

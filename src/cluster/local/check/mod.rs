@@ -65,7 +65,7 @@ pub(super) fn check(spec: &ClusterSpec) -> Result<Components, ClusterError> {
     demand(points::memory(&machine, spec.nodes))?;
     demand(points::inotify(&machine, spec.nodes))?;
     demand(points::state_disk(&machine))?;
-    components::locate(&spec.kubernetes)
+    components::locate_with(&spec.kubernetes, components::extras(spec))
 }
 
 /// What is only a warning for most is needed here.
