@@ -79,11 +79,11 @@ if [[ $install == yes ]]; then
     DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
         mmdebstrap e2fsprogs "${packages[@]}"
 fi
+PATH=$PATH:/usr/sbin:/sbin
 for tool in mmdebstrap mkfs.ext4 debugfs "$emulator"; do
-    command -v "$tool" > /dev/null || PATH=$PATH:/usr/sbin:/sbin command -v "$tool" > /dev/null ||
+    command -v "$tool" > /dev/null ||
         wrong "$tool is missing: apt-get install mmdebstrap e2fsprogs ${packages[*]}, or --install"
 done
-PATH=$PATH:/usr/sbin:/sbin
 [[ -x $binary ]] || wrong "no binary $binary: cargo build --release, or --binary FILE"
 [[ -d $components/kubernetes ]] || wrong "no components in $components: drainwatch setup"
 
