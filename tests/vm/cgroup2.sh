@@ -103,9 +103,14 @@ end() {
     local code=$?
     trap - EXIT
     if [[ -n $machine ]]; then
-        # Its whole process group: the emulator's processes and the watch over its time.
-        kill -KILL -- "-$machine" 2> /dev/null || true
+        # The watch over its time hands the signal on, and sends SIGKILL where that is not enough.
+        kill -TERM "$machine" 2> /dev/null || true
         wait "$machine" 2> /dev/null || true
+    fi
+    # user-mode-linux is a session of its own, whose helpers outlive it where it is killed.
+    local pid
+    if pid=$(cat "$work/uml/drainwatch-vm-$$/pid" 2> /dev/null); then
+        pkill -KILL --pgroup "$pid" --exact linux.uml || true
     fi
     if [[ $keep == no ]]; then rm -rf --one-file-system "$work"; fi
     if ((code == 1)); then
