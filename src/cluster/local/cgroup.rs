@@ -312,7 +312,7 @@ mod tests {
     fn what_the_root_has_is_handed_on_and_nothing_else() {
         let root = root("cpuset cpu io memory pids rdma misc\n", "memory pids\n");
         turn_on(root.path(), root.path()).unwrap();
-        assert_eq!(fs::read_to_string(root.path().join(SUBTREE)).unwrap(), "+cpu +cpuset +io");
+        assert_eq!(fs::read_to_string(root.path().join(SUBTREE)).unwrap(), "+cpuset +cpu +io");
     }
 
     #[test]
