@@ -21,6 +21,9 @@ use super::{cgroup, network};
 
 /// Where the folders are: memory on most systems, and short enough for unix sockets.
 pub(super) const ROOT: &str = "/run/drainwatch";
+/// What clusters turned on for the whole host, for the last one's end: beside their folder, which
+/// holds nothing but them.
+const CGROUP_NOTE: &str = "/run/drainwatch.cgroup-controllers";
 
 /// In a cluster's folder: the paths of copies of its kubeconfig, each with a zero byte at its end.
 const COPIES: &str = "copies";
@@ -101,8 +104,9 @@ pub(super) fn lock_root_within(patience: Duration) -> io::Result<RootLock> {
     }
 }
 
-/// Gives it back. Where no cluster is left, their folder goes.
+/// Gives it back. Where no cluster is left, their folders go.
 pub(super) fn leave_root(root: RootLock) {
+    cgroup::remove_top(Path::new(CGROUP_NOTE));
     let _ = fs::remove_dir(ROOT); // stays where a cluster is
     drop(root);
 }
@@ -123,12 +127,18 @@ impl State {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Removes the folder, and the folder of all clusters with the last. Gives what is left.
+    /// Makes the cluster's folders of cgroups.
+    pub(super) fn create_cgroups(&self, _root: &RootLock, name: &str) -> io::Result<()> {
+        cgroup::create_cluster(name, Path::new(CGROUP_NOTE))
+    }
+
+    /// Removes the folder, and the folders of all clusters with the last. Gives what is left.
     pub(super) fn remove(self) -> Vec<String> {
         remove_copies(&self.path);
         let gone = fs::remove_dir_all(&self.path);
         // Under the lock: nobody is about to make a folder below one that goes away.
         if let Ok(_root) = lock_root() {
+            cgroup::remove_top(Path::new(CGROUP_NOTE));
             let _ = fs::remove_dir(ROOT); // stays where another cluster is up
         }
         match gone {
@@ -149,6 +159,7 @@ pub(super) fn sweep(root: &RootLock) {
         }
         let _ = remove_folder(&name); // the next sweep, or `drainwatch clean`, tries again
     }
+    cgroup::remove_top(Path::new(CGROUP_NOTE));
 }
 
 /// What is in the folder of clusters. Under the lock of all: whoever takes a cluster's lock, if

@@ -151,6 +151,7 @@ impl<'a> Supervisor<'a> {
         let state = self.state.insert(State::create(&root, &name)?);
         let path = state.path.clone();
         dup2_stderr(File::create(path.join("supervisor.log"))?).map_err(io::Error::from)?;
+        state.create_cgroups(&root, &name)?;
 
         // Forks come before the lock is given back; they wait for their orders.
         let bridge = self.bridge.insert(spawn::bridge_holder()?).id().cast_signed();
