@@ -102,6 +102,9 @@ pub fn start(specs: Vec<FlowSpec>, sink: Sink) -> io::Result<Flows> {
 /// one would be measured as the network's delay.
 const NICE: i32 = -10;
 
+/// How many flows are looked at before their thread gets its turn again.
+const AT_ONCE: usize = 256;
+
 /// Serves the flows until they are stopped.
 fn serve(core: &Mutex<Core>, epoll: &Epoll) {
     // SAFETY: takes numbers only; 0 is the calling thread. Where it is not allowed, the counters
@@ -248,6 +251,8 @@ pub struct Counters {
     pub stray: u64,
     /// Heartbeats that this machine did not send in their interval: too late, or its buffers full.
     pub skipped: u64,
+    /// Datagrams that had arrived and that flows' own sockets dropped, as far as they were looked at.
+    pub dropped: u64,
     /// Heartbeats that the peer's or the network's error kept from being sent.
     pub failed: u64,
     /// The longest that a heartbeat was sent after its time, nanoseconds: how far this machine
@@ -279,7 +284,26 @@ impl Flows {
 
     /// What each flow is at, in the order of the specs.
     pub fn states(&self) -> Vec<FlowState> {
-        lock(&self.core).states()
+        let mut states = Vec::new();
+        for part in 0.. {
+            // In parts: whoever looks at thousands must not keep answers waiting for all of them.
+            let core = lock(&self.core);
+            let before = states.len();
+            states.extend(core.states(part * AT_ONCE, AT_ONCE));
+            if states.len() - before < AT_ONCE {
+                break;
+            }
+        }
+        states
+    }
+
+    /// Looks at what the flows' sockets have dropped since they were last looked at. Told is what
+    /// moved; all are looked at once more when they are finished.
+    pub fn look_for_drops(&self) {
+        let mut part = 0;
+        while lock(&self.core).look_for_drops(part * AT_ONCE, AT_ONCE) {
+            part += 1;
+        }
     }
 
     /// How the clocks of the pods that answered relate to the runner's, one entry a pod.
