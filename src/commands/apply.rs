@@ -14,6 +14,7 @@ use crate::display::{self, Style};
 use crate::plan::Plan;
 use crate::record::folder_name;
 use crate::report::Part;
+use crate::run::limits::Machine;
 use crate::run::{self, Ended, Runner, Stop};
 use crate::verdict::Outcome;
 use crate::{plan, report};
@@ -33,6 +34,10 @@ pub fn run(args: &ApplyArgs) -> Exit {
         Ok(folder) => folder,
         Err(text) => return say::error(Exit::Files, &text),
     };
+    run::limits::allow_descriptors(&plan);
+    if let Err(error) = run::limits::check_plan(&Machine::read(), &plan) {
+        return say::error(Exit::NotMeasured, &error);
+    }
     if args.setup {
         let mut versions: Vec<_> =
             plan.arms.iter().map(|arm| arm.cluster.kubernetes.clone()).collect();

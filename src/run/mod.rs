@@ -6,6 +6,7 @@
 mod clocks;
 mod context;
 mod events;
+pub mod limits;
 mod observe;
 mod pace;
 mod preflight;
@@ -28,7 +29,7 @@ use crate::workload;
 use crate::workload::image::{self, Image};
 
 pub use events::{Events, Phase, RunEvent};
-pub use preflight::OTHER_DESCRIPTORS;
+pub use limits::OTHER_DESCRIPTORS;
 pub use signals::Stop;
 pub use tool::current as current_tool;
 

@@ -3,7 +3,9 @@
 //! Takes an arm's context; drives workload, watches, flows and the trigger in their order, then
 //! places and judges what was observed. Whatever ends it, a record results.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::api::Api;
@@ -14,15 +16,17 @@ use tokio::time::{Instant, timeout};
 use super::clocks;
 use super::context::ArmContext;
 use super::events::{Phase, RunEvent};
+use super::limits::Machine;
 use super::observe::{self, Stories};
 use super::pace;
-use super::preflight::{self, Failure};
+use super::preflight::{self, Failure, held};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation, Stamp};
 use crate::config::Scenario;
+use crate::evidence::counters::{CONNTRACK_ENTRIES, Counters, Place};
 use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
-use crate::record::{TRIAL_FORMAT, Trial};
+use crate::record::{Check, TRIAL_FORMAT, Trial};
 use crate::trigger::{self, Aim, Answer};
 use crate::verdict::Outcome;
 use crate::watch::{Log, LogView, PodsView, SlicesView, Watching};
@@ -71,6 +75,10 @@ struct Run<'a> {
     slices: Watching<SlicesView>,
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
+    kernel: Counters,
+    /// Pods whose counters can't be read, and why.
+    uncounted: BTreeMap<String, String>,
+    checks: Vec<Check>,
     target: Option<Target>,
     started_at: jiff::Timestamp,
 }
@@ -94,6 +102,9 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
             sink.clone(),
         ),
         workload,
+        kernel: Counters::new(sink.clone()),
+        uncounted: BTreeMap::new(),
+        checks: Vec::new(),
         sink,
         seen,
         log: None,
@@ -122,9 +133,11 @@ impl Run<'_> {
     async fn perform(&mut self) -> Result<(), Halt> {
         let config = &self.context.arm.config;
         self.phase(Phase::Workload, None);
-        let total = u64::from(config.flows.tcp) + u64::from(config.flows.udp);
-        preflight::descriptors(total)?;
-        preflight::ports(u64::from(config.flows.tcp.max(config.flows.udp)))?;
+        let machine = Machine::read();
+        if let Some(short) = machine.short_of(config).first() {
+            return Err(preflight::limits(short.what.clone()).into());
+        }
+        self.checks.push(held::limits(machine.figures(config)));
         let client = self.context.cluster.client();
         let ports = self
             .workload
@@ -140,19 +153,30 @@ impl Run<'_> {
             &target.node,
         )?;
         let instance = self.build_is_ours(&target.uid).await?;
+        self.checks.push(held::build_is_ours(format!("instance {instance}")));
         self.endpoint_is_target(&target.uid).await?;
+        self.checks.push(held::endpoint_is_target(format!("pod {}", target.pod)));
         preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
+        let entry_address = format!("{} ({}), port {}", entry.name, entry.address, ports.tcp);
+        self.checks.push(held::rules_programmed(entry_address));
+        self.watch_counters();
+        self.conntrack_has_room(&machine)?;
+        let opening = Instant::now();
         let flows = flow::start(specs(config, entry.address, ports), self.sink.clone())
             .map_err(|error| preflight::limits(format!("no thread for the flows: {error}")))?;
         let flows = self.flows.insert(flows);
-        flows.all_answered(PREFLIGHT_LIMIT).await.map_err(|missing| {
+        if let Err(missing) = flows.all_answered(PREFLIGHT_LIMIT).await {
             let first: Vec<_> =
                 missing.iter().take(3).map(|flow| format!("{} {}", flow.flow, flow.why)).collect();
-            preflight::flows_answered(format!("{} without: {}", missing.len(), first.join(", ")))
-        })?;
+            let found = format!("{} without: {}", missing.len(), first.join(", "));
+            return Err(preflight::flows_answered(found + &self.own_drops()).into());
+        }
+        let took = opening.elapsed().as_secs_f64() * 1e3;
         let states = flows.states();
         let answered = states.iter().map(|flow| (&*flow.id, flow.first.as_deref()));
         preflight::by_target(&target.uid, &instance, answered)?;
+        let all = states.len();
+        self.checks.push(held::flows_answered(format!("{all} of {all} within {took:.0} ms")));
         let target = Target { instance, entry_node: entry.name.clone(), ..target };
         self.target = Some(target.clone());
         self.clocks_bounded(&target.uid)?;
@@ -161,9 +185,15 @@ impl Run<'_> {
         }
 
         self.phase(Phase::Settle, Some(config.settle));
-        let before = self.counters();
+        self.mark();
+        let (before, in_pod) = (self.counters(), self.kernel.dropped_in_pod(&target.uid));
+        let began = Instant::now();
         self.settle(&target.uid).await?;
-        pace::kept_up_in_settle(&before, &self.counters())?;
+        self.mark();
+        let after = self.counters();
+        self.checks.push(pace::kept_up_in_settle(&before, &after, began.elapsed())?);
+        let in_pod = self.kernel.dropped_in_pod(&target.uid).zip(in_pod).map(|(a, b)| a - b);
+        self.checks.push(pace::dropped_in_settle(&before, &after, in_pod)?);
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
         self.started_at = jiff::Timestamp::now();
@@ -287,6 +317,75 @@ impl Run<'_> {
         clocks
     }
 
+    /// Reads the kernel's counters of the nodes, and of each pod whose processes are to be found.
+    fn watch_counters(&mut self) {
+        let proc = |pid: i32| PathBuf::from(format!("/proc/{pid}"));
+        let cluster = self.context.cluster;
+        for node in cluster.nodes() {
+            let place = Place::Node(node.name.clone());
+            if let Some(pid) = node.pid.filter(|_| !self.kernel.watches(&place)) {
+                // A kernel without connection tracking has none to tell.
+                let _ = self.kernel.watch(place, &proc(pid));
+            }
+        }
+        let view = self.pods.view();
+        for (uid, pod) in view.live().filter(|(_, pod)| pod.running.contains_key(CONTAINER)) {
+            let place = Place::Pod(uid.clone());
+            if self.kernel.watches(&place) {
+                continue;
+            }
+            let node = pod.node.as_deref().unwrap_or_default();
+            let watched = match cluster.pod_process(node, uid) {
+                Some(pid) => self.kernel.watch(place, &proc(pid)).map_err(|e| e.to_string()),
+                None => Err("the provider knows no process of it".to_owned()),
+            };
+            match watched {
+                Ok(()) => self.uncounted.remove(&pod.name),
+                Err(reason) => self.uncounted.insert(pod.name.clone(), reason),
+            };
+        }
+    }
+
+    fn conntrack_has_room(&mut self, machine: &Machine) -> Result<(), Failure> {
+        let config = &self.context.arm.config;
+        let mut found = Vec::new();
+        for node in self.context.cluster.nodes() {
+            let entries = self.kernel.value(&Place::Node(node.name.clone()), CONNTRACK_ENTRIES);
+            let Some(entries) = entries else {
+                found.push(format!("{} does not tell", node.name));
+                continue;
+            };
+            found.push(format!("{} holds {entries}", node.name));
+            if !machine.has_room_beside(entries, config) {
+                return Err(preflight::conntrack_room(found.join(", ")));
+            }
+        }
+        self.checks.push(held::conntrack_room(found.join(", ")));
+        Ok(())
+    }
+
+    /// Has all counters read and told: the kernel's and the flows' own.
+    fn mark(&mut self) {
+        self.watch_counters();
+        self.kernel.mark();
+        if let Some(flows) = &self.flows {
+            flows.look_for_drops();
+        }
+    }
+
+    /// What our own buffers have dropped, for a check that it may be the reason of.
+    fn own_drops(&mut self) -> String {
+        self.mark();
+        let pods = self.pods.view();
+        let in_pods = pods.pods.keys().filter_map(|uid| self.kernel.dropped_in_pod(uid)).sum();
+        match (self.counters().dropped, in_pods) {
+            (0, 0) => String::new(),
+            (here, in_pods) => format!(
+                "; our own buffers dropped datagrams: the flows' sockets {here}, the probe's {in_pods}"
+            ),
+        }
+    }
+
     fn counters(&self) -> flow::Counters {
         self.flows.as_ref().map(Flows::counters).unwrap_or_default()
     }
@@ -315,7 +414,8 @@ impl Run<'_> {
                     current if *current != flow.first => "answered by another process",
                     _ => continue,
                 };
-                return Err(preflight::settled(format!("{} {met}", flow.id)));
+                let found = format!("{} {met}", flow.id);
+                return Err(preflight::settled(found + &self.own_drops()));
             }
             let pods = self.pods.view();
             let steady = |pod: &crate::watch::PodState| pod.ready && !pod.terminating && !pod.gone;
@@ -343,6 +443,8 @@ impl Run<'_> {
         let stories = Stories::new(config, uid, sent);
         let complete = loop {
             tokio::time::sleep(LOOK).await;
+            self.watch_counters();
+            self.kernel.look();
             let flows = self.flows.as_ref().map(Flows::states).unwrap_or_default();
             if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now()) {
                 break true;
@@ -364,12 +466,17 @@ impl Run<'_> {
     async fn finish(mut self, halt: Option<Halt>, repeat: u32) -> Trial {
         let clocks = self.clocks();
         let mut runner_warnings = Vec::new();
+        self.kernel.finish();
+        for (pod, reason) in &self.uncounted {
+            runner_warnings
+                .push(format!("what the sockets of pod {pod} dropped is not known: {reason}"));
+        }
         if let Some(flows) = self.flows.take() {
             runner_warnings.extend(pace::kept_up(&flows.counters()));
             flows.finish().await;
         }
         let mut seen: Vec<_> = [self.pods.gap(), self.slices.gap()].into_iter().flatten().collect();
-        drop((self.pods, self.slices, self.log, self.sink));
+        drop((self.pods, self.slices, self.log, self.kernel, self.sink));
         while let Ok(observation) = self.seen.try_recv() {
             seen.push(observation);
         }
@@ -408,6 +515,7 @@ impl Run<'_> {
             clocks,
             started_at: self.started_at.to_string(),
             target: self.target,
+            checks: self.checks,
             observations: placed.observations,
             flows: verdict.flows,
             findings: verdict.findings,

@@ -9,6 +9,7 @@ mod cluster;
 mod endings;
 mod events;
 mod host;
+mod load;
 mod tools;
 mod trials;
 
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         }
     }
     let tests = cluster::tests().into_iter().chain(endings::tests()).chain(trials::tests());
-    let tests = tests.chain(clean::tests()).chain(events::tests());
+    let tests = tests.chain(clean::tests()).chain(events::tests()).chain(load::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

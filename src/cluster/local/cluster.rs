@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::future::try_join_all;
 
 use super::runner::Supervisor;
-use super::{facts, logs, paths};
+use super::{cgroup, facts, layout, logs, paths};
 use crate::cluster::{Cluster, ClusterError, Node, ProviderFacts};
 
 /// A cluster of processes on this host. Dropping it lets go of its supervisor, which removes it.
@@ -45,6 +45,11 @@ impl Cluster for LocalCluster {
     async fn load_image(&self, archive: &Path) -> Result<(), ClusterError> {
         let nodes = self.nodes.iter().filter(|node| node.takes_pods);
         try_join_all(nodes.map(|node| self.import(node, archive))).await.map(drop)
+    }
+
+    fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
+        let node = layout::node_cgroup(&self.name, node);
+        cgroup::processes_of_pod(&node, uid).into_iter().min_by_key(|pid| started(*pid))
     }
 
     async fn facts(&self) -> Result<ProviderFacts, ClusterError> {
@@ -84,5 +89,26 @@ impl LocalCluster {
         } else {
             Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
         }
+    }
+}
+
+/// When a process was started, in ticks since boot; one that has gone comes last.
+fn started(pid: i32) -> u64 {
+    // After the name, which stands in parentheses and may hold anything.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok())
+        .unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_was_started_after_the_first_one_and_one_that_is_gone_comes_last() {
+        let own = started(std::process::id() as i32);
+        assert!(started(1) <= own && own < u64::MAX);
+        assert_eq!(started(-1), u64::MAX);
     }
 }
