@@ -6,6 +6,7 @@
 mod clocks;
 mod context;
 mod events;
+mod kernel;
 pub mod limits;
 mod observe;
 mod pace;

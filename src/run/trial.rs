@@ -3,9 +3,7 @@
 //! Takes an arm's context; drives workload, watches, flows and the trigger in their order, then
 //! places and judges what was observed. Whatever ends it, a record results.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::api::Api;
@@ -16,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::clocks;
 use super::context::ArmContext;
 use super::events::{Phase, RunEvent};
+use super::kernel::Kernel;
 use super::limits::Machine;
 use super::observe::{self, Stories};
 use super::pace;
@@ -23,7 +22,6 @@ use super::preflight::{self, Failure, held};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation, Stamp};
 use crate::config::Scenario;
-use crate::evidence::counters::{CONNTRACK_ENTRIES, Counters, Place};
 use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
 use crate::record::{Check, TRIAL_FORMAT, Trial};
@@ -75,9 +73,7 @@ struct Run<'a> {
     slices: Watching<SlicesView>,
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
-    kernel: Counters,
-    /// Pods whose counters can't be read, and why.
-    uncounted: BTreeMap<String, String>,
+    kernel: Kernel,
     checks: Vec<Check>,
     target: Option<Target>,
     started_at: jiff::Timestamp,
@@ -102,8 +98,7 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
             sink.clone(),
         ),
         workload,
-        kernel: Counters::new(sink.clone()),
-        uncounted: BTreeMap::new(),
+        kernel: Kernel::new(sink.clone()),
         checks: Vec::new(),
         sink,
         seen,
@@ -159,8 +154,9 @@ impl Run<'_> {
         preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
         let entry_address = format!("{} ({}), port {}", entry.name, entry.address, ports.tcp);
         self.checks.push(held::rules_programmed(entry_address));
-        self.watch_counters();
-        self.conntrack_has_room(&machine)?;
+        let cluster = self.context.cluster;
+        self.kernel.watch(cluster, &self.pods.view());
+        self.checks.push(self.kernel.conntrack_has_room(cluster.nodes(), &machine, config)?);
         let opening = Instant::now();
         let flows = flow::start(specs(config, entry.address, ports), self.sink.clone())
             .map_err(|error| preflight::limits(format!("no thread for the flows: {error}")))?;
@@ -188,8 +184,10 @@ impl Run<'_> {
         self.mark();
         let (before, in_pod) = (self.counters(), self.kernel.dropped_in_pod(&target.uid));
         let began = Instant::now();
-        self.settle(&target.uid).await?;
+        self.settle(&target.uid, began + config.settle).await?;
+        // Before the last look, so that nothing but that lies between it and the trigger.
         self.mark();
+        self.settle(&target.uid, Instant::now()).await?;
         let after = self.counters();
         self.checks.push(pace::kept_up_in_settle(&before, &after, began.elapsed())?);
         let in_pod = self.kernel.dropped_in_pod(&target.uid).zip(in_pod).map(|(a, b)| a - b);
@@ -317,83 +315,28 @@ impl Run<'_> {
         clocks
     }
 
-    /// Reads the kernel's counters of the nodes, and of each pod whose processes are to be found.
-    fn watch_counters(&mut self) {
-        let proc = |pid: i32| PathBuf::from(format!("/proc/{pid}"));
-        let cluster = self.context.cluster;
-        for node in cluster.nodes() {
-            let place = Place::Node(node.name.clone());
-            if let Some(pid) = node.pid.filter(|_| !self.kernel.watches(&place)) {
-                // A kernel without connection tracking has none to tell.
-                let _ = self.kernel.watch(place, &proc(pid));
-            }
-        }
-        let view = self.pods.view();
-        for (uid, pod) in view.live().filter(|(_, pod)| pod.running.contains_key(CONTAINER)) {
-            let place = Place::Pod(uid.clone());
-            if self.kernel.watches(&place) {
-                continue;
-            }
-            let node = pod.node.as_deref().unwrap_or_default();
-            let watched = match cluster.pod_process(node, uid) {
-                Some(pid) => self.kernel.watch(place, &proc(pid)).map_err(|e| e.to_string()),
-                None => Err("the provider knows no process of it".to_owned()),
-            };
-            match watched {
-                Ok(()) => self.uncounted.remove(&pod.name),
-                Err(reason) => self.uncounted.insert(pod.name.clone(), reason),
-            };
-        }
-    }
-
-    fn conntrack_has_room(&mut self, machine: &Machine) -> Result<(), Failure> {
-        let config = &self.context.arm.config;
-        let mut found = Vec::new();
-        for node in self.context.cluster.nodes() {
-            let entries = self.kernel.value(&Place::Node(node.name.clone()), CONNTRACK_ENTRIES);
-            let Some(entries) = entries else {
-                found.push(format!("{} does not tell", node.name));
-                continue;
-            };
-            found.push(format!("{} holds {entries}", node.name));
-            if !machine.has_room_beside(entries, config) {
-                return Err(preflight::conntrack_room(found.join(", ")));
-            }
-        }
-        self.checks.push(held::conntrack_room(found.join(", ")));
-        Ok(())
-    }
-
     /// Has all counters read and told: the kernel's and the flows' own.
     fn mark(&mut self) {
-        self.watch_counters();
+        self.kernel.watch(self.context.cluster, &self.pods.view());
         self.kernel.mark();
         if let Some(flows) = &self.flows {
             flows.look_for_drops();
         }
     }
 
-    /// What our own buffers have dropped, for a check that it may be the reason of.
+    /// What our own buffers have dropped by now, in words.
     fn own_drops(&mut self) -> String {
         self.mark();
-        let pods = self.pods.view();
-        let in_pods = pods.pods.keys().filter_map(|uid| self.kernel.dropped_in_pod(uid)).sum();
-        match (self.counters().dropped, in_pods) {
-            (0, 0) => String::new(),
-            (here, in_pods) => format!(
-                "; our own buffers dropped datagrams: the flows' sockets {here}, the probe's {in_pods}"
-            ),
-        }
+        self.kernel.own_drops(self.counters().dropped, &self.pods.view())
     }
 
     fn counters(&self) -> flow::Counters {
         self.flows.as_ref().map(Flows::counters).unwrap_or_default()
     }
 
-    /// Lets the flows live for the settle time; whatever befalls them or the target ends it.
-    async fn settle(&mut self, uid: &str) -> Result<(), Failure> {
+    /// Lets the flows live until `end`; whatever befalls them or the target ends it.
+    async fn settle(&mut self, uid: &str, end: Instant) -> Result<(), Failure> {
         let config = &self.context.arm.config;
-        let end = Instant::now() + config.settle;
         loop {
             let look = Instant::now() + LOOK;
             tokio::time::sleep_until(if Instant::now() < end { look.min(end) } else { look }).await;
@@ -443,7 +386,7 @@ impl Run<'_> {
         let stories = Stories::new(config, uid, sent);
         let complete = loop {
             tokio::time::sleep(LOOK).await;
-            self.watch_counters();
+            self.kernel.watch(self.context.cluster, &self.pods.view());
             self.kernel.look();
             let flows = self.flows.as_ref().map(Flows::states).unwrap_or_default();
             if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now()) {
@@ -466,17 +409,13 @@ impl Run<'_> {
     async fn finish(mut self, halt: Option<Halt>, repeat: u32) -> Trial {
         let clocks = self.clocks();
         let mut runner_warnings = Vec::new();
-        self.kernel.finish();
-        for (pod, reason) in &self.uncounted {
-            runner_warnings
-                .push(format!("what the sockets of pod {pod} dropped is not known: {reason}"));
-        }
+        runner_warnings.extend(self.kernel.finish());
         if let Some(flows) = self.flows.take() {
             runner_warnings.extend(pace::kept_up(&flows.counters()));
             flows.finish().await;
         }
         let mut seen: Vec<_> = [self.pods.gap(), self.slices.gap()].into_iter().flatten().collect();
-        drop((self.pods, self.slices, self.log, self.kernel, self.sink));
+        drop((self.pods, self.slices, self.log, self.sink));
         while let Ok(observation) = self.seen.try_recv() {
             seen.push(observation);
         }
