@@ -93,7 +93,7 @@ impl Counters {
         counters
     }
 
-    /// Reads a place's counters from now on, by one of its processes (`/proc/PID`).
+    /// Reads a place's counters from now on, by one of its processes (`/proc/PID`), and tells them.
     ///
     /// # Errors
     /// They can't be read.
@@ -105,7 +105,9 @@ impl Counters {
         let first = read(&place, process)?;
         let last = (Stamp::now(), first.clone());
         let process = process.to_owned();
-        let track = Track { process, namespace, first, last, told: None, gone: false };
+        let mut track = Track { process, namespace, first, last, told: None, gone: false };
+        // What is told later is a difference to this.
+        track.tell(&place, &self.sink);
         self.places.insert(place, track);
         Ok(())
     }

@@ -61,7 +61,7 @@ fn watched(process: &Process) -> (Counters, UnboundedReceiver<crate::observation
     let mut counters = Counters { sink, places: BTreeMap::new() };
     counters.watch(pod(), process.path()).unwrap();
     counters.mark();
-    assert_eq!(told(&mut seen), [0]);
+    assert_eq!(told(&mut seen), [0, 0]);
     (counters, seen)
 }
 
@@ -148,6 +148,19 @@ fn drops_are_told_between_the_last_reading_without_them_and_the_first_with_them(
     counters.look();
     assert_eq!(told(&mut seen), [0, 5]);
     assert_eq!(counters.dropped_in_pod("u"), Some(5));
+}
+
+#[test]
+fn a_pod_that_is_found_late_has_a_reading_to_differ_from() {
+    let process = Process::new();
+    process.drops(7);
+    let (sink, mut seen) = unbounded_channel();
+    let mut counters = Counters { sink, places: BTreeMap::new() };
+    counters.watch(pod(), process.path()).unwrap();
+    process.drops(9);
+    counters.finish();
+    assert_eq!(told(&mut seen), [7, 9]);
+    assert_eq!(counters.dropped_in_pod("u"), Some(2));
 }
 
 #[test]

@@ -42,7 +42,7 @@ const ABORTS_THAT_END_AN_ARM: u32 = 3;
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
-    /// Every trial, in order.
+    /// Every trial, in order, without its observations: those are in its file.
     pub trials: Vec<Trial>,
     /// Arms whose cluster could not be had, and why.
     pub clusters_not_had: Vec<(String, String)>,
@@ -180,8 +180,11 @@ impl Runner<'_> {
                 id: format!("{}/{repeat:03}", arm.name),
                 expected: arm.expected_trial(),
             });
-            let trial = trial::run(&context, repeat, stop).await;
+            let mut trial = trial::run(&context, repeat, stop).await;
             trial.write(&self.folder)?;
+            // They are on disk, and nothing from here on reads them: of thousands of flows they
+            // would take tens of megabytes a trial.
+            trial.observations = Vec::new();
             let state = &mut record.arms[index];
             match trial.outcome {
                 Outcome::Measured => state.trials_measured += 1,

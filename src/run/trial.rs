@@ -190,7 +190,8 @@ impl Run<'_> {
         self.settle(&target.uid, Instant::now()).await?;
         let after = self.counters();
         self.checks.push(pace::kept_up_in_settle(&before, &after, began.elapsed())?);
-        let in_pod = self.kernel.dropped_in_pod(&target.uid).zip(in_pod).map(|(a, b)| a - b);
+        let in_pod =
+            self.kernel.dropped_in_pod(&target.uid).zip(in_pod).map(|(a, b)| a.saturating_sub(b));
         self.checks.push(pace::dropped_in_settle(&before, &after, in_pod)?);
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
