@@ -104,7 +104,7 @@ impl Trial {
 }
 
 /// A check of preflight or settle that held.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Check {
     /// Its name: `kept-up`.
     pub check: String,
