@@ -11,6 +11,7 @@ pub mod commands;
 pub mod config;
 pub mod digest;
 pub mod display;
+pub mod evidence;
 pub mod flow;
 pub mod observation;
 pub mod plan;

@@ -4,6 +4,7 @@
 //! runs, times are [`Stamp`]s; [`crate::timeline`] turns them into times relative to the trigger
 //! ([`Ms`]), and in that form they stand in the record and are all that [`crate::verdict`] reads.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,8 @@ pub enum Source {
     EndpointsliceWatch,
     /// The probe's own log, with times on the pod's clock.
     ProbeLog,
+    /// The kernel's counters.
+    Counters,
 }
 
 /// Who answered: the pod and the process in it.
@@ -258,6 +261,15 @@ pub enum Event<T = Ms> {
         reason: String,
     },
 
+    // --- the kernel's counters ---
+    /// What the kernel had counted in one place by then: `pod:UID` and `node:NAME` are their net
+    /// namespaces, `runner` is the runner's own and `machine` the whole of it. A pod's counters are
+    /// read often, and told when they moved; between two readings they moved by the difference.
+    Counters {
+        of: String,
+        values: BTreeMap<String, u64>,
+    },
+
     // --- flows ---
     /// The flow's socket was bound and (TCP) connected.
     FlowOpened {
@@ -313,6 +325,13 @@ pub enum Event<T = Ms> {
         until: T,
         count: u64,
     },
+    /// This flow's own socket dropped datagrams that had arrived: `count` since `since`.
+    DroppedHere {
+        flow: String,
+        #[serde(rename = "since_ms")]
+        since: T,
+        count: u64,
+    },
     /// The app's last frame before it closes.
     Bye {
         flow: String,
@@ -361,6 +380,7 @@ impl<T> Event<T> {
             | Event::Silence { flow, .. }
             | Event::Refused { flow, .. }
             | Event::Unreachable { flow, .. }
+            | Event::DroppedHere { flow, .. }
             | Event::Bye { flow }
             | Event::Fin { flow }
             | Event::Reset { flow }
@@ -414,6 +434,7 @@ impl<T> Event<T> {
                 Event::ProbeExiting { uid, instance, code }
             }
             Event::LogLost { uid, reason } => Event::LogLost { uid, reason },
+            Event::Counters { of, values } => Event::Counters { of, values },
             Event::FlowOpened { flow, local, remote } => Event::FlowOpened { flow, local, remote },
             Event::Span { flow, by, from, to, answers } => {
                 Event::Span { flow, by, from: f(from), to: f(to), answers }
@@ -434,6 +455,9 @@ impl<T> Event<T> {
                     until: f(until),
                     count,
                 }
+            }
+            Event::DroppedHere { flow, since, count } => {
+                Event::DroppedHere { flow, since: f(since), count }
             }
             Event::Bye { flow } => Event::Bye { flow },
             Event::Fin { flow } => Event::Fin { flow },

@@ -47,7 +47,7 @@ fn serve(options: &ServeOptions) -> io::Result<()> {
     // Before any other thread starts: they inherit that SIGTERM is blocked.
     let sigterm = Sigterm::watch()?;
     socket::allow_many()?;
-    let udp_port = udp::serve(options.udp_port, &process)?;
+    let udp_port = udp::serve(options.udp_port, options.udp_receive_buffer, &process)?;
     let readyz_port = readyz::serve(options.readyz_port, options.readiness, &sigterm)?;
     let server = tcp::Server::bind(options.tcp_port, Arc::clone(&process), sigterm)?;
     let tcp_port = server.port()?;

@@ -15,14 +15,12 @@ use crate::process::{Moment, Process};
 use crate::socket;
 
 const SOCKETS: usize = 2;
-/// What is asked for; the kernel gives at most `net.core.rmem_max`.
-const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Answers on `port` (0: any) until the process ends; gives the port.
+/// Answers on `port` (0: any), with receive buffers of this size, until the process ends; gives the port.
 ///
 /// # Errors
 /// The port could not be bound, or a thread not started.
-pub fn serve(port: u16, process: &Arc<Process>) -> io::Result<u16> {
+pub fn serve(port: u16, receive_buffer: usize, process: &Arc<Process>) -> io::Result<u16> {
     // The first socket is bound without SO_REUSEPORT: with it, another process of the same user
     // could hold the port already, and the two would share its flows.
     let first = socket::bind(Type::DGRAM, port)?;
@@ -40,7 +38,7 @@ pub fn serve(port: u16, process: &Arc<Process>) -> io::Result<u16> {
         sockets.push(next);
     }
     for socket in sockets {
-        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+        let _ = socket.set_recv_buffer_size(receive_buffer);
         let (socket, process) = (UdpSocket::from(socket), Arc::clone(process));
         thread::Builder::new()
             .name("udp".to_owned())

@@ -48,6 +48,13 @@ pub trait Cluster: Send + Sync {
     /// node that takes pods.
     async fn load_image(&self, archive: &Path) -> Result<(), ClusterError>;
 
+    /// A process in a pod's namespaces, as this machine numbers processes: the one of them that was
+    /// there first, which is the last to go. `None` where the provider can't tell one (yet).
+    fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
+        let _ = (node, uid);
+        None
+    }
+
     /// What the provider knows of the environment that the API does not tell.
     async fn facts(&self) -> Result<ProviderFacts, ClusterError>;
 

@@ -9,6 +9,7 @@ use super::{Exit, say, setup};
 use crate::cli::ApplyArgs;
 use crate::cluster::local::components;
 use crate::display::{self, Style};
+use crate::run::limits::{self, Machine};
 use crate::run::{Runner, Stop};
 
 /// Runs the command.
@@ -23,6 +24,9 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Exit> {
     let plan = begun.earlier.record.plan.clone();
     let todo: Vec<_> =
         plan.arms.iter().filter(|arm| !begun.earlier.missing(arm).is_empty()).collect();
+    limits::allow_descriptors(&plan);
+    limits::check_plan(&Machine::read(), &plan)
+        .map_err(|error| say::error(Exit::NotMeasured, &error))?;
     if args.setup && !todo.is_empty() {
         let mut versions: Vec<_> = todo.iter().map(|arm| arm.cluster.kubernetes.clone()).collect();
         versions.sort();

@@ -8,13 +8,20 @@ use crate::config::{self, ClusterSpec, EnterBy, Flows, Readiness, Scenario};
 use crate::display::count;
 use crate::display::json::{self, Event};
 use crate::plan::{self, Arm, Plan};
+use crate::run::limits::{self, Machine};
 
 /// Runs the command.
 pub fn run(args: &PlanArgs) -> Exit {
     let selection = &args.selection;
     match plan::load(&selection.file, &selection.choice.set, &selection.choice.only) {
         Ok(plan) if json::is_open() => tell(&plan),
-        Ok(plan) => say::print(&render(&plan)),
+        Ok(plan) => {
+            // Another machine may be the one that runs it.
+            if let Err(short) = limits::check_plan(&Machine::read(), &plan) {
+                say::line(&format_args!("warning: {short}"));
+            }
+            say::print(&render(&plan))
+        }
         Err(errors) => say::errors(&errors),
     }
 }

@@ -98,6 +98,7 @@ fn trial(report: Report, matrix: &str, arm: &str, repeat: u32) -> Trial {
         // Of a run of several trials it tells one time: that of the run's start.
         started_at: String::new(),
         target,
+        checks: Vec::new(),
         observations: Vec::new(),
         flows,
         findings,

@@ -62,6 +62,9 @@ pub struct Trial {
     pub started_at: String,
     /// The pod that was terminated.
     pub target: Option<Target>,
+    /// The checks that held before the trigger, in their order, with their figures.
+    #[serde(default)]
+    pub checks: Vec<Check>,
     /// Every observation, in the order of time.
     pub observations: Vec<Observation>,
     /// What became of each flow; judged from `observations`.
@@ -100,6 +103,17 @@ impl Trial {
         self.finding_bounds = verdict.finding_bounds;
         self.warnings = verdict.warnings;
     }
+}
+
+/// A check of preflight or settle that held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Check {
+    /// Its name: `kept-up`.
+    pub check: String,
+    /// What had to hold.
+    pub invariant: String,
+    /// What was found, with figures.
+    pub found: String,
 }
 
 /// Where the fates of an arm's measured trials differ, in sentences.

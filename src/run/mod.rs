@@ -7,6 +7,8 @@ mod clocks;
 mod context;
 mod difference;
 mod events;
+mod kernel;
+pub mod limits;
 mod observe;
 mod pace;
 mod preflight;
@@ -34,7 +36,7 @@ use crate::workload::image::{self, Image};
 
 pub use difference::{Difference, plans as plan_differences};
 pub use events::{Events, Phase, RunEvent};
-pub use preflight::OTHER_DESCRIPTORS;
+pub use limits::OTHER_DESCRIPTORS;
 pub use resume::{Earlier, Refused, ResumeError};
 pub use signals::Stop;
 pub use tool::current as current_tool;
@@ -48,7 +50,8 @@ const ABORTS_THAT_END_AN_ARM: u32 = 3;
 /// What a run came to.
 #[derive(Default)]
 pub struct Ended {
-    /// Every trial in the folder, in order: those that were there before included.
+    /// Every trial in the folder, in order: those that were there before included. Those of this run
+    /// are without their observations, which are in their files.
     pub trials: Vec<Trial>,
     /// Arms whose cluster could not be had, and why.
     pub clusters_not_had: Vec<(String, String)>,
@@ -263,6 +266,9 @@ impl Runner<'_> {
             }
             self.folder.still_there()?;
             trial.write(self.folder.path())?;
+            // They are on disk, and nothing from here on reads them: of thousands of flows they
+            // would take tens of megabytes a trial.
+            trial.observations = Vec::new();
             run.ended.trials.push(trial.clone());
             let state = &mut run.record.arms[index];
             state.count(&run.ended.trials);

@@ -14,15 +14,17 @@ use tokio::time::{Instant, timeout};
 use super::clocks;
 use super::context::ArmContext;
 use super::events::{Phase, RunEvent};
+use super::kernel::Kernel;
+use super::limits::Machine;
 use super::observe::{self, Stories};
 use super::pace;
-use super::preflight::{self, Failure};
+use super::preflight::{self, Failure, held};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation, Stamp};
 use crate::config::Scenario;
 use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
-use crate::record::{TRIAL_FORMAT, Trial};
+use crate::record::{Check, TRIAL_FORMAT, Trial};
 use crate::trigger::{self, Aim, Answer};
 use crate::verdict::Outcome;
 use crate::watch::{Log, LogView, PodsView, SlicesView, Watching};
@@ -71,6 +73,8 @@ struct Run<'a> {
     slices: Watching<SlicesView>,
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
+    kernel: Kernel,
+    checks: Vec<Check>,
     target: Option<Target>,
     started_at: jiff::Timestamp,
 }
@@ -94,6 +98,8 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> (Tri
             sink.clone(),
         ),
         workload,
+        kernel: Kernel::new(sink.clone()),
+        checks: Vec::new(),
         sink,
         seen,
         log: None,
@@ -131,9 +137,11 @@ impl Run<'_> {
     async fn perform(&mut self) -> Result<(), Halt> {
         let config = &self.context.arm.config;
         self.phase(Phase::Workload, None);
-        let total = u64::from(config.flows.tcp) + u64::from(config.flows.udp);
-        preflight::descriptors(total)?;
-        preflight::ports(u64::from(config.flows.tcp.max(config.flows.udp)))?;
+        let machine = Machine::read();
+        if let Some(short) = machine.short_of(config).first() {
+            return Err(preflight::limits(short.what.clone()).into());
+        }
+        self.checks.push(held::limits(machine.figures(config)));
         let client = self.context.cluster.client();
         let ports = self
             .workload
@@ -149,19 +157,31 @@ impl Run<'_> {
             &target.node,
         )?;
         let instance = self.build_is_ours(&target.uid).await?;
+        self.checks.push(held::build_is_ours(format!("instance {instance}")));
         self.endpoint_is_target(&target.uid).await?;
+        self.checks.push(held::endpoint_is_target(format!("pod {}", target.pod)));
         preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
+        let entry_address = format!("{} ({}), port {}", entry.name, entry.address, ports.tcp);
+        self.checks.push(held::rules_programmed(entry_address));
+        let cluster = self.context.cluster;
+        self.kernel.watch(cluster, &self.pods.view());
+        self.checks.push(self.kernel.conntrack_has_room(cluster.nodes(), &machine, config)?);
+        let opening = Instant::now();
         let flows = flow::start(specs(config, entry.address, ports), self.sink.clone())
             .map_err(|error| preflight::limits(format!("no thread for the flows: {error}")))?;
         let flows = self.flows.insert(flows);
-        flows.all_answered(PREFLIGHT_LIMIT).await.map_err(|missing| {
+        if let Err(missing) = flows.all_answered(PREFLIGHT_LIMIT).await {
             let first: Vec<_> =
                 missing.iter().take(3).map(|flow| format!("{} {}", flow.flow, flow.why)).collect();
-            preflight::flows_answered(format!("{} without: {}", missing.len(), first.join(", ")))
-        })?;
+            let found = format!("{} without: {}", missing.len(), first.join(", "));
+            return Err(preflight::flows_answered(found + &self.own_drops()).into());
+        }
+        let took = opening.elapsed().as_secs_f64() * 1e3;
         let states = flows.states();
         let answered = states.iter().map(|flow| (&*flow.id, flow.first.as_deref()));
         preflight::by_target(&target.uid, &instance, answered)?;
+        let all = states.len();
+        self.checks.push(held::flows_answered(format!("{all} of {all} within {took:.0} ms")));
         let target = Target { instance, entry_node: entry.name.clone(), ..target };
         self.target = Some(target.clone());
         self.clocks_bounded(&target.uid)?;
@@ -170,9 +190,18 @@ impl Run<'_> {
         }
 
         self.phase(Phase::Settle, Some(config.settle));
-        let before = self.counters();
-        self.settle(&target.uid).await?;
-        pace::kept_up_in_settle(&before, &self.counters())?;
+        self.mark();
+        let (before, in_pod) = (self.counters(), self.kernel.dropped_in_pod(&target.uid));
+        let began = Instant::now();
+        self.settle(&target.uid, began + config.settle).await?;
+        // Before the last look, so that nothing but that lies between it and the trigger.
+        self.mark();
+        self.settle(&target.uid, Instant::now()).await?;
+        let after = self.counters();
+        self.checks.push(pace::kept_up_in_settle(&before, &after, began.elapsed())?);
+        let in_pod =
+            self.kernel.dropped_in_pod(&target.uid).zip(in_pod).map(|(a, b)| a.saturating_sub(b));
+        self.checks.push(pace::dropped_in_settle(&before, &after, in_pod)?);
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
         self.started_at = jiff::Timestamp::now();
@@ -296,14 +325,28 @@ impl Run<'_> {
         clocks
     }
 
+    /// Has all counters read and told: the kernel's and the flows' own.
+    fn mark(&mut self) {
+        self.kernel.watch(self.context.cluster, &self.pods.view());
+        self.kernel.mark();
+        if let Some(flows) = &self.flows {
+            flows.look_for_drops();
+        }
+    }
+
+    /// What our own buffers have dropped by now, in words.
+    fn own_drops(&mut self) -> String {
+        self.mark();
+        self.kernel.own_drops(self.counters().dropped, &self.pods.view())
+    }
+
     fn counters(&self) -> flow::Counters {
         self.flows.as_ref().map(Flows::counters).unwrap_or_default()
     }
 
-    /// Lets the flows live for the settle time; whatever befalls them or the target ends it.
-    async fn settle(&mut self, uid: &str) -> Result<(), Failure> {
+    /// Lets the flows live until `end`; whatever befalls them or the target ends it.
+    async fn settle(&mut self, uid: &str, end: Instant) -> Result<(), Failure> {
         let config = &self.context.arm.config;
-        let end = Instant::now() + config.settle;
         loop {
             let look = Instant::now() + LOOK;
             tokio::time::sleep_until(if Instant::now() < end { look.min(end) } else { look }).await;
@@ -324,7 +367,8 @@ impl Run<'_> {
                     current if *current != flow.first => "answered by another process",
                     _ => continue,
                 };
-                return Err(preflight::settled(format!("{} {met}", flow.id)));
+                let found = format!("{} {met}", flow.id);
+                return Err(preflight::settled(found + &self.own_drops()));
             }
             let pods = self.pods.view();
             let steady = |pod: &crate::watch::PodState| pod.ready && !pod.terminating && !pod.gone;
@@ -352,6 +396,8 @@ impl Run<'_> {
         let stories = Stories::new(config, uid, sent);
         let complete = loop {
             tokio::time::sleep(LOOK).await;
+            self.kernel.watch(self.context.cluster, &self.pods.view());
+            self.kernel.look();
             let flows = self.flows.as_ref().map(Flows::states).unwrap_or_default();
             if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now()) {
                 break true;
@@ -373,6 +419,7 @@ impl Run<'_> {
     async fn finish(mut self, halt: Option<Halt>, repeat: u32) -> Trial {
         let clocks = self.clocks();
         let mut runner_warnings = Vec::new();
+        runner_warnings.extend(self.kernel.finish());
         if let Some(flows) = self.flows.take() {
             runner_warnings.extend(pace::kept_up(&flows.counters()));
             flows.finish().await;
@@ -417,6 +464,7 @@ impl Run<'_> {
             clocks,
             started_at: self.started_at.to_string(),
             target: self.target,
+            checks: self.checks,
             observations: placed.observations,
             flows: verdict.flows,
             findings: verdict.findings,

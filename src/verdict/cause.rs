@@ -4,8 +4,8 @@
 //! A cause is `measured` only where each link of its chain was recorded in this trial; without
 //! kernel evidence that is so for what the app itself declared, and for little else.
 
-use super::fate::{Ending, Story};
-use super::world::{Of, Timed, World, ms_between};
+use super::fate::{Ending, Story, Untold};
+use super::world::{Drops, Of, Timed, World, ms_between};
 use super::{Basis, Cause, Fate};
 use crate::config::Sigterm;
 use crate::observation::Protocol;
@@ -18,6 +18,9 @@ pub(super) fn cause(
     world: &World,
     sigterm: Sigterm,
 ) -> Option<Cause> {
+    if let Some(untold) = ending.untold {
+        return Some(measured(our_doing(untold)));
+    }
     let time = ending.time?;
     match ending.fate {
         Fate::Drained => Some(measured("the app announced the end (bye) and closed".to_owned())),
@@ -28,6 +31,22 @@ pub(super) fn cause(
         Fate::Unreachable => Some(inferred(icmp(ending.by))),
         Fate::Silent => silent(story, world),
         Fate::Survived | Fate::Severed | Fate::NotMeasured => None,
+    }
+}
+
+/// Why a silence is not called one.
+pub(super) fn our_doing(untold: Untold) -> String {
+    match untold {
+        Untold::NotAsked => "no answer, but this machine sent no heartbeat either".to_owned(),
+        Untold::Dropped(Drops { by, from, until, count }) => format!(
+            "no answer, but {} dropped {count} datagrams between {:.1} and {:.1} ms",
+            match by.strip_prefix("pod:") {
+                Some(uid) => format!("the sockets of pod {uid}"),
+                None => "its own socket".to_owned(),
+            },
+            from.ms(),
+            until.ms()
+        ),
     }
 }
 

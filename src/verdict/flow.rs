@@ -101,7 +101,8 @@ pub enum Fate {
     Survived,
     /// Severed in a way that its report does not tell (imports from the Go tool only).
     Severed,
-    /// A flow of an aborted trial that has no other fate.
+    /// It can't be told: the trial was aborted, the flow failed on our side, or our own buffers
+    /// dropped what may have been its answers.
     NotMeasured,
 }
 

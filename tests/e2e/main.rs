@@ -10,6 +10,7 @@ mod cluster_up;
 mod endings;
 mod events;
 mod host;
+mod load;
 mod resume;
 mod tools;
 mod trials;
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     }
     let tests = cluster::tests().into_iter().chain(cluster_up::tests()).chain(endings::tests());
     let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
-    let tests = tests.chain(resume::tests());
+    let tests = tests.chain(load::tests()).chain(resume::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

@@ -222,6 +222,7 @@ impl Story {
             }],
             started_at: format!("2026-11-30T12:{:02}:00.000Z", self.repeat),
             target: Some(target()),
+            checks: Vec::new(),
             observations: self.observations,
             flows: Vec::new(),
             findings: Findings::default(),

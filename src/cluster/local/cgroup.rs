@@ -118,6 +118,25 @@ pub(super) fn enter(node: &str, pid: Pid) -> io::Result<()> {
     Ok(())
 }
 
+/// The processes of a pod on a node: those in the folders that its kubelet made for the pod.
+pub(super) fn processes_of_pod(node: &str, uid: &str) -> Vec<i32> {
+    let pods = |hierarchy: &Hierarchy| {
+        let node = hierarchy.mount.join(node.trim_start_matches('/')).join("kubepods");
+        // A pod whose requests are its limits has no class of its own.
+        ["besteffort", "burstable", ""].map(|class| node.join(class).join(format!("pod{uid}")))
+    };
+    let folders = hierarchies().unwrap_or_default();
+    let found = folders.iter().flat_map(pods).find(|folder| folder.is_dir());
+    let Some(containers) = found.and_then(|folder| fs::read_dir(folder).ok()) else {
+        return Vec::new();
+    };
+    containers
+        .flatten()
+        .filter_map(|container| fs::read_to_string(container.path().join("cgroup.procs")).ok())
+        .flat_map(|list| list.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
 /// Removes a cluster's folders, deepest first, for as long as that takes but at most `bound`
 /// (the last processes of a node may take a moment to go). Gives what is left.
 pub(super) fn remove(cluster: &str, bound: Duration) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 
 use super::runner::Supervisor;
-use super::{facts, images, logs};
+use super::{cgroup, facts, images, layout, logs};
 use crate::cluster::{Cluster, ClusterError, Node, ProviderFacts};
 
 /// A cluster of processes on this host. Dropping it lets go of its supervisor, which removes it.
@@ -46,6 +46,11 @@ impl Cluster for LocalCluster {
         images::import(&self.ctr, nodes, archive).await
     }
 
+    fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
+        let node = layout::node_cgroup(&self.name, node);
+        cgroup::processes_of_pod(&node, uid).into_iter().min_by_key(|pid| started(*pid))
+    }
+
     async fn facts(&self) -> Result<ProviderFacts, ClusterError> {
         Ok(facts::read(self).await)
     }
@@ -63,5 +68,26 @@ impl Cluster for LocalCluster {
 
     async fn down(mut self: Box<Self>) -> Result<(), ClusterError> {
         self.end().await
+    }
+}
+
+/// When a process was started, in ticks since boot; one that has gone comes last.
+fn started(pid: i32) -> u64 {
+    // After the name, which stands in parentheses and may hold anything.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok())
+        .unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_was_started_after_the_first_one_and_one_that_is_gone_comes_last() {
+        let own = started(std::process::id() as i32);
+        assert!(started(1) <= own && own < u64::MAX);
+        assert_eq!(started(-1), u64::MAX);
     }
 }

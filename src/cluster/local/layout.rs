@@ -44,6 +44,11 @@ pub(super) struct NodeLayout {
     pub cgroup_v1_refused: bool,
 }
 
+/// Where a node's cgroups are, below each hierarchy.
+pub(super) fn node_cgroup(cluster: &str, node: &str) -> String {
+    format!("/{}/{cluster}/{node}", super::cgroup::TOP)
+}
+
 impl Layout {
     /// Lays a cluster out in the /24 that starts at `subnet`.
     pub(super) fn new(name: &str, spec: &ClusterSpec, subnet: Ipv4Addr) -> Self {
@@ -55,7 +60,7 @@ impl Layout {
                 pods: format!("10.244.{}.0/24", i + 1),
                 control_plane: i == 0,
                 takes_pods: i > 0 || spec.nodes == 1,
-                cgroup: format!("/{}/{name}/{node}", super::cgroup::TOP),
+                cgroup: node_cgroup(name, &node),
                 cgroup_v1_refused: minor(&spec.kubernetes) >= 35,
                 name: node,
             }
