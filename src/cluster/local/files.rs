@@ -232,11 +232,25 @@ fn kube_proxy(layout: &Layout, node: &NodeLayout) -> serde_json::Value {
         },
         // The range of all pods: a narrower one masquerades all pod-to-Service traffic.
         "clusterCIDR": super::layout::POD_RANGE,
-        // nf_conntrack_max can't be written in a net namespace of one's own.
-        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        "conntrack": conntrack(layout),
         "oomScoreAdj": 0,
         "ipvs": {"strictARP": layout.proxy_mode == ProxyMode::Ipvs},
     })
+}
+
+/// nf_conntrack_max can't be written in a net namespace of one's own. The timeouts of TCP can, and
+/// are set by kube-proxy as on any node, unless the user has set them.
+fn conntrack(layout: &Layout) -> serde_json::Value {
+    let mut conntrack = json!({"maxPerCore": 0, "min": 0});
+    for (key, sysctl) in [
+        ("tcpEstablishedTimeout", "nf_conntrack_tcp_timeout_established"),
+        ("tcpCloseWaitTimeout", "nf_conntrack_tcp_timeout_close_wait"),
+    ] {
+        if layout.sysctls.contains_key(&format!("net.netfilter.{sysctl}")) {
+            conntrack[key] = json!("0s"); // left as it is
+        }
+    }
+    conntrack
 }
 
 /// Without AppArmor: a profile that containerd loads stays in the host's kernel.
@@ -291,4 +305,31 @@ fn cni(node: &NodeLayout) -> serde_json::Value {
             {"type": "portmap", "capabilities": {"portMappings": true}},
         ],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ClusterSpec, ProviderKind};
+
+    #[test]
+    fn kube_proxy_leaves_the_timeouts_that_a_user_has_set() {
+        let sysctl = |name: &str| (format!("net.netfilter.{name}"), "60".to_owned());
+        let conntrack = |sysctls: &[(String, String)]| {
+            let spec = ClusterSpec {
+                provider: ProviderKind::Local,
+                kubernetes: "1.34.0".into(),
+                nodes: 1,
+                proxy_mode: ProxyMode::Iptables,
+                dns: false,
+                sysctls: sysctls.iter().cloned().collect(),
+            };
+            super::conntrack(&Layout::new("dw-3f9a1c", &spec, Ipv4Addr::new(10, 231, 7, 0)))
+        };
+        assert_eq!(conntrack(&[]), json!({"maxPerCore": 0, "min": 0}));
+        assert_eq!(
+            conntrack(&[sysctl("nf_conntrack_tcp_timeout_close_wait")]),
+            json!({"maxPerCore": 0, "min": 0, "tcpCloseWaitTimeout": "0s"})
+        );
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Takes the order and a free subnet; pure, so that it can be tested without a cluster.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use crate::config::{ClusterSpec, ProxyMode};
@@ -25,6 +26,8 @@ pub(super) struct Layout {
     pub proxy_mode: ProxyMode,
     /// Whether it has DNS.
     pub dns: bool,
+    /// What the user sets in each node.
+    pub sysctls: BTreeMap<String, String>,
     /// The first is the control plane.
     pub nodes: Vec<NodeLayout>,
 }
@@ -70,6 +73,7 @@ impl Layout {
             subnet,
             proxy_mode: spec.proxy_mode,
             dns: spec.dns,
+            sysctls: spec.sysctls.clone(),
             nodes: nodes.collect(),
         }
     }
