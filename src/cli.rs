@@ -56,7 +56,7 @@ enum Command {
     #[command(after_help = CLEAN_EXAMPLES)]
     Clean(CleanArgs),
     /// Bring a local cluster up on its own, and load images into one
-    #[command(subcommand)]
+    #[command(subcommand, after_help = CLUSTER_UP_EXAMPLES)]
     Cluster(ClusterCommand),
     /// Print a completion script for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -383,10 +383,21 @@ pub enum ClusterCommand {
     #[command(after_help = CLUSTER_UP_EXAMPLES)]
     Up(ClusterUpArgs),
     /// Make the images of an archive known to a cluster that runs
+    #[command(after_help = CLUSTER_LOAD_EXAMPLES)]
     Load(ClusterLoadArgs),
     /// List the local clusters of this host
+    #[command(after_help = CLUSTER_LIST_EXAMPLES)]
     List,
 }
+
+const CLUSTER_LOAD_EXAMPLES: &str = "\
+Examples:
+  drainwatch cluster load image.tar
+  drainwatch cluster load image.tar --cluster dw-3f9a1c";
+
+const CLUSTER_LIST_EXAMPLES: &str = "\
+Examples:
+  drainwatch cluster list";
 
 const CLUSTER_UP_EXAMPLES: &str = "\
 Examples:
