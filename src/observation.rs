@@ -232,7 +232,7 @@ pub enum Event<T = Ms> {
         uid: String,
         instance: String,
     },
-    /// The probe reset its own connections (`SO_LINGER` = 0), as the scenario told it.
+    /// The probe reset its own connections, as the scenario told it.
     ResetForced {
         uid: String,
         instance: String,

@@ -24,24 +24,26 @@ const SIGTERM: u64 = u64::MAX - 1;
 /// How long a connection that said bye waits for the peer's FIN. Heartbeats that were under way
 /// are read in that time: closed over unread data, the connection would be reset.
 const LINGER: Duration = Duration::from_millis(250);
-/// How many threads close connections at most.
-const CLOSERS: usize = 4;
+/// How many threads reset connections at most.
+const RESETTERS: usize = 4;
 /// How long to wait for free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Resets connections by several threads. A close takes the kernel the time of its RST's whole way
+/// Resets connections by several threads. A reset takes the kernel the time of its RST's whole way
 /// to the client; one after another, thousands would measure this program.
-fn reset(mut connections: Vec<Connection>) {
-    connections.iter().for_each(Connection::reset_on_close);
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(CLOSERS);
-    let each = connections.len().div_ceil(threads);
+fn reset(connections: &[Connection]) {
+    let reset = |some: &[Connection]| some.iter().for_each(Connection::reset);
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(RESETTERS);
+    let each = connections.len().div_ceil(threads).max(1);
     thread::scope(|scope| {
-        while connections.len() > each {
-            let some = connections.split_off(connections.len() - each);
-            // Dropped at once where no thread can be started: that closes them, too.
-            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
+        let mut parts = connections.chunks(each);
+        let own = parts.next().unwrap_or_default();
+        for part in parts {
+            if thread::Builder::new().spawn_scoped(scope, move || reset(part)).is_err() {
+                reset(part);
+            }
         }
-        drop(connections);
+        reset(own);
     });
 }
 
@@ -268,9 +270,11 @@ impl Server {
         let held = self.connections.drain(..).flatten().collect::<Vec<_>>();
         self.free.clear();
         let flows = held.len() as u64;
-        reset(held);
-        self.listener = None;
+        reset(&held);
         let done = Moment::now();
+        // The process ends in a moment, and closes them quicker than one call each.
+        std::mem::forget(held);
+        self.listener = None;
         self.phase = Phase::Done;
         self.process.log(arrived, LogEvent::Sigterm);
         self.process.log(done, LogEvent::ResetForced { flows });

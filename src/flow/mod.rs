@@ -125,11 +125,45 @@ const AT_ONCE: usize = 256;
 /// them and loses its processor would keep answers waiting until it has one again.
 type Request = Box<dyn FnOnce(&mut Core) + Send>;
 
+/// Under a load of more wake-ups than this in each [`WINDOW_NS`], answers are gathered: a wake-up for each
+/// of thousands takes the processor from the app that is measured, and its end would come later than it
+/// does.
+const BUSY: u32 = 40;
+const WINDOW_NS: i64 = 10_000_000;
+/// How long they are gathered, and so how much later at most one is read.
+const GATHER: Duration = Duration::from_micros(500);
+
+/// Whether there is so much to do that answers are gathered.
+#[derive(Debug, Default)]
+struct Pace {
+    began_ns: i64,
+    wakes: u32,
+    was_busy: bool,
+}
+
+impl Pace {
+    /// Counts a wake-up; whether this window or the one before had too many.
+    fn is_busy(&mut self, now_ns: i64) -> bool {
+        if now_ns - self.began_ns >= WINDOW_NS {
+            let whole = now_ns - self.began_ns < 2 * WINDOW_NS;
+            // Gathering itself keeps the wake-ups below the bound: 20 at most in a window.
+            let bound = if self.was_busy { BUSY / 4 } else { BUSY };
+            *self = Self { began_ns: now_ns, wakes: 0, was_busy: whole && self.wakes > bound };
+        }
+        self.wakes += 1;
+        self.was_busy || self.wakes > BUSY
+    }
+}
+
 /// Serves the flows until they are stopped.
 fn serve(mut core: Core, epoll: &Epoll, wake: &EventFd, requests: &mpsc::Receiver<Request>) {
     run_before_others();
     let mut events = [EpollEvent::empty(); 256];
+    let mut pace = Pace::default();
     while !core.stopped {
+        if pace.is_busy(monotonic_ns()) {
+            std::thread::sleep(GATHER);
+        }
         let timeout = core.next_due().map(|due_ns| {
             TimeSpec::from_duration(Duration::from_nanos(
                 u64::try_from(due_ns - monotonic_ns()).unwrap_or(0),

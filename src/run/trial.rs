@@ -38,6 +38,8 @@ const PREFLIGHT_LIMIT: Duration = Duration::from_secs(10);
 /// How often states are looked at while a trial settles and is observed. Observations carry
 /// their own times; this only decides how soon the end is noticed.
 const LOOK: Duration = Duration::from_millis(50);
+/// Looking at thousands of flows takes their thread's time: at most one part in so many of it.
+const LOOK_SHARE: u32 = 50;
 /// How long the API may take to answer the trigger.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How long the log may take to end once its container has.
@@ -394,11 +396,14 @@ impl Run<'_> {
         let config = &self.context.arm.config;
         let limit = Instant::now() + config.grace_period + OVERTIME;
         let stories = Stories::new(config, uid, sent);
+        let mut look = LOOK;
         let complete = loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(look).await;
             self.kernel.watch(self.context.cluster, &self.pods.view());
             self.kernel.look();
+            let began = Instant::now();
             let flows = self.flows.as_ref().map(Flows::states).unwrap_or_default();
+            look = LOOK.max(began.elapsed() * LOOK_SHARE);
             if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now()) {
                 break true;
             }

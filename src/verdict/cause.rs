@@ -66,7 +66,7 @@ fn declared_reset(story: &Story, reset: Timed, world: &World) -> Option<Cause> {
     world.resets_forced.iter().find(|forced| of_it(forced.instance))?;
     let sigterm = world.sigterms.iter().find(|sigterm| of_it(sigterm.instance))?;
     sigterm.time.may_precede(reset).then(|| {
-        let text = "the app reset its connections on SIGTERM (SO_LINGER 0, declared by the probe)";
+        let text = "the app reset its connections on SIGTERM (declared by the probe)";
         measured(text.to_owned())
     })
 }

@@ -88,9 +88,32 @@ pub(super) fn create_cluster(cluster: &str, note: &Path) -> io::Result<()> {
 
 /// Makes the folders of a node's pods (`node`, as in `/drainwatch/dw-3f9a1c/node-1`) and daemons,
 /// below its cluster's.
-pub(super) fn create(node: &str) -> io::Result<()> {
-    let below = Path::new(node.trim_start_matches('/')).join(DAEMONS);
-    hierarchies()?.iter().try_for_each(|hierarchy| make(hierarchy, &below))
+///
+/// Daemons, and all of a node that takes no pods, come after pods where both want a processor: on
+/// machines of their own they would not take the pods'.
+pub(super) fn create(node: &str, takes_pods: bool) -> io::Result<()> {
+    let node = Path::new(node.trim_start_matches('/'));
+    let daemons = node.join(DAEMONS);
+    for hierarchy in hierarchies()? {
+        make(&hierarchy, &daemons)?;
+        yield_to_others(&hierarchy.mount.join(&daemons))?;
+        if !takes_pods {
+            yield_to_others(&hierarchy.mount.join(node))?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a folder about a tenth of the weight that a folder has by default, where its hierarchy
+/// shares processors out: they still get that tenth from pods that never rest.
+fn yield_to_others(folder: &Path) -> io::Result<()> {
+    for (file, weight) in [("cpu.shares", "100"), ("cpu.weight", "10")] {
+        let file = folder.join(file);
+        if file.exists() {
+            fs::write(file, weight)?;
+        }
+    }
+    Ok(())
 }
 
 fn make(hierarchy: &Hierarchy, below: &Path) -> io::Result<()> {

@@ -177,7 +177,7 @@ impl<'a> Supervisor<'a> {
         network::connect_nodes(layout, bridge, &pids)?;
         files::write(&path, layout)?;
         for ((node, pid), child) in layout.nodes.iter().zip(&pids).zip(&mut self.nodes) {
-            cgroup::create(&node.cgroup)?;
+            cgroup::create(&node.cgroup, node.takes_pods)?;
             cgroup::enter(&node.cgroup, Pid::from_raw(*pid))?;
             let mut sysctls = self.order.spec.sysctls.clone();
             sysctls.entry("net.ipv4.ip_forward".into()).or_insert_with(|| "1".into());
