@@ -48,7 +48,7 @@ impl Stamp {
 }
 
 /// How a source's clock relates to the runner's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClockRelation {
     /// `pod:UID`.
     pub source: String,
@@ -85,7 +85,10 @@ pub fn boot_id() -> Option<String> {
 /// assert_eq!(serde_json::to_string(&removed)?, "293.25");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, schemars::JsonSchema,
+)]
+#[schemars(with = "f64", inline)]
 pub struct Ms(pub i64);
 
 impl Ms {

@@ -4,6 +4,7 @@
 //! runs, times are [`Stamp`]s; [`crate::timeline`] turns them into times relative to the trigger
 //! ([`Ms`]), and in that form they stand in the record and are all that [`crate::verdict`] reads.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,8 @@ pub type Seen = Observation<Stamp>;
 pub type Sink = tokio::sync::mpsc::UnboundedSender<Seen>;
 
 /// One thing that was seen.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "Observation")]
 pub struct Observation<T = Ms> {
     /// When it was seen.
     #[serde(rename = "t_ms")]
@@ -35,7 +37,7 @@ pub struct Observation<T = Ms> {
 }
 
 /// How an observation's time relates to the instant of the thing that was observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
     /// Read by the one who did it, or at the socket that it reached.
@@ -45,7 +47,19 @@ pub enum Bound {
 }
 
 /// Who made an observation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// The runner itself.
@@ -64,10 +78,12 @@ pub enum Source {
     NodeConntrack,
     /// Packets on the interfaces of a node's network namespace.
     NodePackets,
+    /// The kernel's counters.
+    Counters,
 }
 
 /// What became of an entry of a connection tracking table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryChange {
     /// It was made.
@@ -79,7 +95,7 @@ pub enum EntryChange {
 }
 
 /// Who destroyed an entry of a connection tracking table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DestroyedBy {
     /// The kernel itself: it timed out, its connection closed, or its interface went.
@@ -89,7 +105,7 @@ pub enum DestroyedBy {
 }
 
 /// A packet that ends or refuses a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PacketKind {
     /// TCP with the flag RST.
@@ -101,7 +117,9 @@ pub enum PacketKind {
 }
 
 /// Who answered: the pod and the process in it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct Identity {
     /// The pod's name.
     pub pod: String,
@@ -112,7 +130,7 @@ pub struct Identity {
 }
 
 /// The pod that was terminated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Target {
     /// Its name.
     pub pod: String,
@@ -127,7 +145,19 @@ pub struct Target {
 }
 
 /// Which protocol a flow speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// TCP
@@ -147,9 +177,10 @@ impl Protocol {
 }
 
 /// What was seen. Names are the record's `what` in kebab case.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 #[allow(missing_docs)] // the fields say what they are; the variants say when
+#[schemars(rename = "Event")]
 pub enum Event<T = Ms> {
     // --- the runner ---
     /// The trigger's request is about to be written: the zero of the trial's time.
@@ -241,7 +272,7 @@ pub enum Event<T = Ms> {
         uid: String,
         instance: String,
     },
-    /// The probe reset its own connections (`SO_LINGER` = 0), as the scenario told it.
+    /// The probe reset its own connections, as the scenario told it.
     ResetForced {
         uid: String,
         instance: String,
@@ -320,6 +351,15 @@ pub enum Event<T = Ms> {
         reason: String,
     },
 
+    // --- the kernel's counters ---
+    /// What the kernel had counted in one place by then: `pod:UID` and `node:NAME` are their net
+    /// namespaces, `runner` is the runner's own and `machine` the whole of it. A pod's counters are
+    /// read often, and told when they moved; between two readings they moved by the difference.
+    Counters {
+        of: String,
+        values: BTreeMap<String, u64>,
+    },
+
     // --- flows ---
     /// The flow's socket was bound and (TCP) connected.
     FlowOpened {
@@ -375,6 +415,13 @@ pub enum Event<T = Ms> {
         until: T,
         count: u64,
     },
+    /// This flow's own socket dropped datagrams that had arrived: `count` since `since`.
+    DroppedHere {
+        flow: String,
+        #[serde(rename = "since_ms")]
+        since: T,
+        count: u64,
+    },
     /// The app's last frame before it closes.
     Bye {
         flow: String,
@@ -423,6 +470,7 @@ impl<T> Event<T> {
             | Event::Silence { flow, .. }
             | Event::Refused { flow, .. }
             | Event::Unreachable { flow, .. }
+            | Event::DroppedHere { flow, .. }
             | Event::Bye { flow }
             | Event::Fin { flow }
             | Event::Reset { flow }
@@ -506,6 +554,7 @@ impl<T> Event<T> {
             Event::EvidenceGap { node, until, reason } => {
                 Event::EvidenceGap { node, until: f(until), reason }
             }
+            Event::Counters { of, values } => Event::Counters { of, values },
             Event::FlowOpened { flow, local, remote } => Event::FlowOpened { flow, local, remote },
             Event::Span { flow, by, from, to, answers } => {
                 Event::Span { flow, by, from: f(from), to: f(to), answers }
@@ -526,6 +575,9 @@ impl<T> Event<T> {
                     until: f(until),
                     count,
                 }
+            }
+            Event::DroppedHere { flow, since, count } => {
+                Event::DroppedHere { flow, since: f(since), count }
             }
             Event::Bye { flow } => Event::Bye { flow },
             Event::Fin { flow } => Event::Fin { flow },

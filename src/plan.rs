@@ -19,7 +19,7 @@ const SET_UP: Duration = Duration::from_secs(4);
 const CLEAN_UP: Duration = Duration::from_secs(1);
 
 /// All that one `apply` will do, in order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Plan {
     /// The matrix's name: its file's stem.
     pub matrix: String,
@@ -66,7 +66,12 @@ impl Arm {
 
     /// About how long it takes, its cluster included.
     pub fn expected_duration(&self) -> Duration {
-        CLUSTER + self.expected_trial() * self.config.repeats
+        self.expected_for(self.config.repeats)
+    }
+
+    /// About how long this many of its trials take, its cluster included.
+    pub fn expected_for(&self, trials: u32) -> Duration {
+        CLUSTER + self.expected_trial() * trials
     }
 
     /// About how long one of its trials takes.

@@ -70,7 +70,7 @@ fn rank(event: &Event) -> u8 {
         Event::TriggerAnswered { .. } => 1,
         Event::FlowOpened { .. } => 3,
         Event::Span { .. } => 4,
-        Event::Silence { .. } => 5,
+        Event::Silence { .. } | Event::DroppedHere { .. } => 5,
         Event::Refused { .. } | Event::Unreachable { .. } => 6,
         Event::Bye { .. } => 7,
         Event::Fin { .. } => 8,

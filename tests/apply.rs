@@ -34,6 +34,18 @@ fn a_folder_that_holds_something_is_left_alone() {
 }
 
 #[test]
+fn more_flows_than_there_are_ports_are_refused_before_anything_is_started() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = folder.path().join("run");
+    let mut command = apply(&output);
+    command.args(["--set", "flows.tcp=90000"]);
+    let figures = contains("90000 TCP flows need a source port each").and(contains("are "));
+    let remedy = contains("set flows.tcp to at most ");
+    command.assert().code(3).stdout("").stderr(figures.and(remedy));
+    assert!(!output.exists());
+}
+
+#[test]
 fn a_file_in_the_folders_place_is_named() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     apply(file.path()).assert().code(5).stderr(contains("is not a folder"));

@@ -15,10 +15,16 @@ fn said(arguments: &[&str]) -> String {
 #[case("apply")]
 #[case("check")]
 #[case("plan")]
+#[case("schema")]
 #[case("summarize")]
 #[case("setup")]
+#[case("doctor")]
+#[case("clean")]
+#[case("cluster")]
+#[case("cluster up")]
+#[case("cluster load")]
 fn help(#[case] command: &str) {
-    let arguments: Vec<_> = [command, "--help"].into_iter().filter(|a| !a.is_empty()).collect();
+    let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
     insta::assert_snapshot!(format!("help {command}").trim().replace(' ', "-"), said(&arguments));
 }
 

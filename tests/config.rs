@@ -28,11 +28,41 @@ impl Folder {
         run(self.0.path(), args)
     }
 
-    /// The errors of `check`, which has nothing else to say.
+    /// The errors of `check`, which has nothing else to say. `plan` and `apply` say the same, and
+    /// start nothing.
     fn errors(&self, file: &str) -> String {
         let (code, out, err) = self.run(&["check", file]);
         assert_eq!((code, out.as_str()), (2, ""), "{err}");
+        let before = self.listed();
+        for command in [&["plan", file][..], &["apply", file], &["apply", "--setup", file]] {
+            assert_eq!(self.run(command), (2, String::new(), err.clone()), "{command:?}");
+        }
+        assert_eq!(self.listed(), before);
+        let one = |error: &&str| error.starts_with("error: ");
+        let mut told: Vec<&str> = err.split("\n\n").filter(one).collect();
+        let count = told.len();
+        told.sort_unstable();
+        told.dedup();
+        assert_eq!(told.len(), count, "told twice: {err}");
+        assert!(!err.contains("panicked"), "{err}");
         err
+    }
+
+    /// What stands in it, the folders of `apply`'s results among it if there were any.
+    fn listed(&self) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = Vec::new();
+        let mut folders = vec![self.0.path().to_path_buf()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path.clone());
+                }
+                found.push(path);
+            }
+        }
+        found.sort();
+        found
     }
 }
 
@@ -240,6 +270,15 @@ fn a_missing_file() {
 }
 
 #[test]
+fn a_file_that_is_there_under_another_name() {
+    let folder = scenario("sigterm = \"exit\"").with("matrices/drain.toml", "");
+    let errors =
+        ["scenarios/a", "matrices/drian.toml", "matrices/drian", "none/drian.toml", "a.toml/b"]
+            .map(|file| folder.errors(file));
+    insta::assert_snapshot!(errors.concat());
+}
+
+#[test]
 fn ten_megabytes() {
     let folder = scenario("sigterm = \"exit\"\n".repeat(10_000_000 / 17));
     insta::assert_snapshot!(folder.errors("scenarios/a.toml"));
@@ -390,20 +429,90 @@ fn files_of_nothing_but_errors_are_told_in_time() {
     let many = |n: usize, line: &str| -> String {
         (0..n).map(|i| line.replace('N', &i.to_string())).collect()
     };
-    let texts: [String; 6] = [
+    let texts: [String; 8] = [
         format!("scenarios = [\"a\"]\n{}", many(6_000, "aN = 1\n")),
         "@\n".repeat(32_000),
         "@".repeat(64_000),
         "\n".repeat(65_000) + "@",
         format!("scenarios = [{}]", many(6_000, "\"bN\", ")),
         format!("scenarios = [\"a\"]\n[axes]\nrepeats = [{}]", many(8_000, "N, ")),
+        format!("scenarios = [\"a\"]\n[axes]\n{}", many(2_000, "cluster.sysctls.net.aN=[1]\n")),
+        // As many arms as there may be, each of which would keep all sysctls.
+        format!(
+            "scenarios = [\"a\"]\n[axes]\nrepeats = [{}]\n[cluster.sysctls]\n{}",
+            many(999, "1N, "),
+            many(4_000, "net.aN=1\n")
+        ),
     ];
     let started = std::time::Instant::now();
     for text in texts {
         let folder = scenario("sigterm = \"exit\"").with("matrices/m.toml", text);
-        assert!(!folder.errors("matrices/m.toml").contains("KiB"));
+        let (code, _, err) = folder.run(&["check", "matrices/m.toml"]);
+        assert!(code == 2 && !err.contains("KiB"), "{err}");
     }
-    assert!(started.elapsed() < std::time::Duration::from_secs(20));
+    // Against work that grows with the square: each of them takes tenths of a second.
+    assert!(started.elapsed() < std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn of_many_scenarios_of_errors_enough_are_told() {
+    let names: Vec<String> = (0..500).map(|n| format!("\"s{n}\"")).collect();
+    let text: String = (0..600).map(|n| format!("k{n} = 1\n")).collect();
+    let mut folder = scenario("sigterm = \"exit\"")
+        .with("matrices/m.toml", format!("scenarios = [{}]", names.join(", ")));
+    for n in 0..500 {
+        folder =
+            folder.with(&format!("scenarios/s{n}.toml"), format!("sigterm = \"exit\"\n{text}"));
+    }
+    let errors = folder.errors("matrices/m.toml");
+    assert!(
+        errors.starts_with("error: scenarios from here on were not read: 1200 errors"),
+        "{errors}"
+    );
+    assert!(errors.ends_with("\n\n1201 errors, of which the last 1001 are left out\n"));
+}
+
+/// A name of a file or a value may hold what a terminal would act on.
+#[test]
+fn nothing_that_is_named_moves_the_cursor() {
+    let folder = scenario("sigterm = \"exit\"").with(
+        "scenarios/b.toml",
+        "sigterm = \"exit\"\ndescription = 1 # \u{1b}[2J\n'\u{9b}31m' = \"\u{202e}\"\n",
+    );
+    let red = "x\u{1b}[31m\u{9b}";
+    let set = format!("description={red}");
+    let sysctl = "cluster.sysctls.\"net.x\"=1\u{202e}2";
+    for args in [
+        &["check", red, "scenarios/b.toml"][..],
+        &["plan", red],
+        &["plan", "scenarios/a.toml", "--set", &set, "--set", sysctl],
+        &["plan", "scenarios/a.toml", "--set", red, "--only", red],
+        &["apply", red],
+        &["apply", "scenarios/a.toml", "--output", "scenarios/b.toml/\u{1b}[31m"],
+        &["summarize", red],
+        &["schema", "--output", "scenarios/b.toml/\u{1b}[31m"],
+    ] {
+        let (code, out, err) = folder.run(args);
+        let moves = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!out.contains(moves) && !err.contains(moves), "{args:?}: {code} {out:?} {err:?}");
+    }
+}
+
+#[test]
+fn too_many_sysctls_and_axes() {
+    let many = |n: usize, line: &str| -> String {
+        (0..n).map(|i| line.replace('N', &i.to_string())).collect()
+    };
+    let folder =
+        scenario(format!("sigterm = \"exit\"\n[cluster.sysctls]\n{}", many(257, "net.aN = 1\n")))
+            .with(
+                "matrices/m.toml",
+                format!(
+                    "scenarios = [\"a\"]\n[axes]\n{}",
+                    many(51, "cluster.sysctls.net.bN = [1]\n")
+                ),
+            );
+    insta::assert_snapshot!(folder.errors("matrices/m.toml"));
 }
 
 #[test]

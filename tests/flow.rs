@@ -1,6 +1,8 @@
 //! Flows against the probe that the build embedded, on loopback. What is seen is asserted, never
 //! when: the only times here are bounds against hangs.
 
+mod stories;
+
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -9,9 +11,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use drainwatch::flow::{self, FlowSpec, Flows};
-use drainwatch::observation::{Event, Protocol, Seen};
+use drainwatch::clock::Stamp;
+use drainwatch::config::{Sigterm, Trigger};
+use drainwatch::evidence::counters::{Counters, Place};
+use drainwatch::flow::{self, FlowSpec, FlowState, Flows};
+use drainwatch::observation::{Event, Observation, Protocol, Seen, Source};
+use drainwatch::verdict::{Fate, Outcome};
 use drainwatch::workload::image::PROBE;
+use drainwatch::{timeline, verdict};
 use drainwatch_probe::log::{LogEvent, LogLine, Readiness};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -325,6 +332,90 @@ async fn a_server_that_says_nothing_is_silent() {
     assert_eq!(names(&stories[0]), ["opened", "silence", "stopped"]);
     let Event::Silence { unanswered, .. } = stories[0][1].event else { unreachable!() };
     assert!(unanswered > 1);
+}
+
+/// Of a UDP flow whose own buffer has no room for what arrives, that is told.
+#[tokio::test]
+async fn what_a_flows_own_socket_drops_is_told() {
+    let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (flows, seen) = start(specs(Protocol::Udp, 1, server.local_addr().unwrap()));
+    let (_, client) = server.recv_from(&mut [0; 64]).unwrap();
+    flows.look_for_drops();
+    assert_eq!(flows.counters().dropped, 0);
+    // A few of these fill a stock buffer.
+    let large = [0; 60_000];
+    until("the flow's socket drops some", || {
+        for _ in 0..50 {
+            server.send_to(&large, client).unwrap();
+        }
+        flows.look_for_drops();
+        flows.counters().dropped > 0
+    })
+    .await;
+    let dropped = flows.counters().dropped;
+    let stories = finish(flows, seen, 1).await;
+    let told = stories[0].iter().filter_map(|seen| match seen.event {
+        Event::DroppedHere { ref since, count, .. } => {
+            assert!(*since <= seen.at);
+            Some(count)
+        }
+        _ => None,
+    });
+    // What is looked at once more at the end may be more.
+    assert!(told.sum::<u64>() >= dropped);
+}
+
+/// A probe whose buffers are tiny and whose readers stand still drops what arrives: its flows have
+/// no answer, and that is not called silence.
+#[tokio::test]
+async fn what_the_probes_buffers_drop_is_not_called_silence() {
+    let probe = Probe::start("tiny", &["--sigterm=exit", "--udp-receive-buffer=1"]);
+    let (sink, mut seen) = unbounded_channel();
+    let mut counters = Counters::new(sink.clone());
+    let proc = PathBuf::from(format!("/proc/{}", probe.child.0.id()));
+    // The net namespace is this test's own, too: others may only add to what is counted.
+    counters.watch(Place::Pod("uid-of-tiny".into()), &proc).unwrap();
+    let flows = flow::start(specs(Protocol::Udp, 3, probe.udp), sink).unwrap();
+    flows.all_answered(PATIENCE).await.unwrap();
+    counters.mark();
+    let trigger = Stamp::now();
+    probe.signal(Signal::SIGSTOP);
+    let silent = Duration::from_millis(600);
+    until("datagrams are dropped in a silence", || {
+        counters.look();
+        let now = Stamp::now();
+        let last = |flow: &FlowState| flow.last_answer.as_ref().unwrap().until(&now);
+        flows.states().iter().all(|flow| last(flow) > silent)
+    })
+    .await;
+    assert!(counters.dropped_in_pod("uid-of-tiny").unwrap() > 0, "the buffers hold a few only");
+    counters.finish();
+    flows.finish().await;
+    drop(counters);
+    let mut all = Vec::new();
+    while let Some(one) = seen.recv().await {
+        all.push(one);
+    }
+    let end = Event::ObservationEnded { complete: true };
+    all.push(Observation::exact(Stamp::now(), Source::Runner, end));
+
+    let placed = timeline::place(all, &trigger, &[]).observations;
+    let mut config = stories::scenario(Sigterm::Exit, Trigger::Delete);
+    config.flows.silent_after = Duration::from_millis(400);
+    let judge = |observations: &[Observation]| {
+        verdict::judge(observations, &config, None, Outcome::Measured).flows
+    };
+    let flows = judge(&placed);
+    assert_eq!(flows.len(), 3);
+    for flow in &flows {
+        assert_eq!(flow.fate, Fate::NotMeasured, "{flow:?}");
+        let cause = &flow.cause.as_ref().unwrap().text;
+        assert!(cause.contains("the sockets of pod uid-of-tiny dropped "), "{cause}");
+    }
+    // Without the counters it would have been.
+    let uncounted: Vec<_> =
+        placed.into_iter().filter(|o| !matches!(o.event, Event::Counters { .. })).collect();
+    assert!(judge(&uncounted).iter().all(|flow| flow.fate == Fate::Silent));
 }
 
 #[tokio::test]

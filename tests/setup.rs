@@ -56,6 +56,39 @@ fn release_binaries_are_verified_and_kept_and_then_nothing_is_left_to_do() {
 }
 
 #[test]
+fn coredns_and_kubectl_are_had_where_they_are_asked_for() {
+    let (machine, mirror) = (Machine::new(), Mirror::full());
+    machine.setup(&mirror.url).assert().success();
+    assert!(!machine.components().join("coredns").exists());
+    assert!(!machine.components().join("kubectl").exists());
+    // What was there stays there.
+    machine
+        .setup(&mirror.url)
+        .args(["--dns", "--kubectl"])
+        .assert()
+        .success()
+        .stdout(contains("CoreDNS      v1.12.1   official release binaries\n"))
+        .stdout(contains("kubectl      v1.34.0   official release binaries\n"))
+        .stderr(contains("download CoreDNS v1.12.1 from github.com (mirror"))
+        .stderr(contains("download kubectl v1.34.0 from dl.k8s.io (mirror"))
+        .stderr(contains("etcd").not());
+    assert_eq!(mirror.count("/kubelet"), 1);
+
+    let machine = Machine::new();
+    machine.go("go1.26.8", "");
+    machine
+        .setup(CLOSED)
+        .args(["--dns", "--kubectl"])
+        .assert()
+        .success()
+        .stdout(contains("CoreDNS      v1.12.1   built from Go modules with go1.26.8\n"))
+        .stdout(contains("kubectl      v1.34.0   built from Go modules with go1.26.8\n"));
+    let calls = machine.go_calls();
+    assert!(calls.contains(" github.com/coredns/coredns\n"), "{calls}");
+    assert!(calls.contains(" k8s.io/kubernetes/cmd/kubectl\n"), "{calls}");
+}
+
+#[test]
 fn a_wrong_checksum_is_refused_and_nothing_of_it_is_kept() {
     let (machine, mirror) = (Machine::new(), Mirror::full());
     mirror.change("etcd-v3.6.4", |answer| answer.body[100] ^= 1);

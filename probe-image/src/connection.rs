@@ -5,9 +5,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use drainwatch_probe::wire::{Answer, Bye, Frame, parse};
+use nix::libc;
 use socket2::SockRef;
 
 use crate::process::{Moment, Process};
@@ -116,10 +118,17 @@ impl Connection {
         self.on_writable()
     }
 
-    /// Makes the close to come a reset.
-    pub fn reset_on_close(&self) {
-        // It fails on a socket that is closed already only.
-        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+    /// Resets the connection: the kernel sends a RST and forgets it. The descriptor stays open, since
+    /// closing it takes half as long again.
+    pub fn reset(&self) {
+        let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as _, sa_data: [0; 14] };
+        let length = size_of::<libc::sockaddr>() as libc::socklen_t;
+        // SAFETY: `nobody` is an address of this length and outlives the call.
+        let done = unsafe { libc::connect(self.stream.as_raw_fd(), &raw const nobody, length) };
+        if done != 0 {
+            // Then the close to come, at the latest with the process, does it.
+            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        }
     }
 
     /// Puts the answers to all whole frames of `bytes` into the output; gives how many bytes

@@ -51,7 +51,7 @@ pub enum LogEvent {
         /// What it answers from now on.
         status: Readiness,
     },
-    /// The probe has reset all its TCP connections (`SO_LINGER` = 0), as it was told.
+    /// The probe has reset all its TCP connections, as it was told.
     ResetForced {
         /// How many.
         flows: u64,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use drainwatch_probe::log::LogEvent;
 
-use crate::options::{Mode, ServeOptions};
+use crate::options::{Mode, OnSigterm, ServeOptions};
 use crate::process::{Moment, Process};
 use crate::signals::Sigterm;
 
@@ -47,7 +47,9 @@ fn serve(options: &ServeOptions) -> io::Result<()> {
     // Before any other thread starts: they inherit that SIGTERM is blocked.
     let sigterm = Sigterm::watch()?;
     socket::allow_many()?;
-    let udp_port = udp::serve(options.udp_port, &process)?;
+    // An app that exits at once answers nobody while it resets what it holds.
+    let until = matches!(options.on_sigterm, OnSigterm::Exit).then_some(&sigterm);
+    let udp_port = udp::serve(options.udp_port, options.udp_receive_buffer, &process, until)?;
     let readyz_port = readyz::serve(options.readyz_port, options.readiness, &sigterm)?;
     let server = tcp::Server::bind(options.tcp_port, Arc::clone(&process), sigterm)?;
     let tcp_port = server.port()?;

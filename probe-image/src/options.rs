@@ -18,8 +18,12 @@ serve: answers flows; the environment's POD_NAME and POD_UID say for whom
   --readiness=fail|pass  what /readyz answers once SIGTERM has arrived [default: fail]
   --tcp-port=N --udp-port=N --readyz-port=N
                          [default: 7001, 7002, 7003]; 0: any, the log's `listening` line says which
+  --udp-receive-buffer=N what to ask for, in bytes a socket [default: 4194304]
 pause: waits for SIGTERM or SIGINT, and reaps orphans
 ";
+
+/// What is asked for; the kernel gives at most `net.core.rmem_max`.
+const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// What to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub struct ServeOptions {
     pub udp_port: u16,
     /// Where to answer `/readyz`; 0: any.
     pub readyz_port: u16,
+    /// The receive buffer to ask for, bytes a UDP socket.
+    pub udp_receive_buffer: usize,
 }
 
 /// What to do on SIGTERM.
@@ -80,6 +86,7 @@ fn parse_serve(args: impl Iterator<Item = String>) -> Result<ServeOptions, Strin
     let mut window = None;
     let mut readiness = Readiness::Fail;
     let (mut tcp_port, mut udp_port, mut readyz_port) = (TCP_PORT, UDP_PORT, READYZ_PORT);
+    let mut udp_receive_buffer = RECEIVE_BUFFER;
     for arg in args {
         let (name, value) =
             arg.split_once('=').ok_or_else(|| format!("{arg:?} is not --NAME=VALUE"))?;
@@ -96,6 +103,7 @@ fn parse_serve(args: impl Iterator<Item = String>) -> Result<ServeOptions, Strin
             }
             "--tcp-port" => tcp_port = value.parse().map_err(|_| wrong())?,
             "--udp-port" => udp_port = value.parse().map_err(|_| wrong())?,
+            "--udp-receive-buffer" => udp_receive_buffer = value.parse().map_err(|_| wrong())?,
             "--readyz-port" => readyz_port = value.parse().map_err(|_| wrong())?,
             _ => return Err(format!("unknown option {name}")),
         }
@@ -111,7 +119,7 @@ fn parse_serve(args: impl Iterator<Item = String>) -> Result<ServeOptions, Strin
         (Some(other), _) => return Err(format!("{other:?} is no value for --sigterm")),
         (None, _) => return Err("--sigterm is missing".to_owned()),
     };
-    Ok(ServeOptions { on_sigterm, readiness, tcp_port, udp_port, readyz_port })
+    Ok(ServeOptions { on_sigterm, readiness, tcp_port, udp_port, readyz_port, udp_receive_buffer })
 }
 
 #[cfg(test)]
@@ -132,6 +140,7 @@ mod tests {
                 tcp_port: 7001,
                 udp_port: 7002,
                 readyz_port: 7003,
+                udp_receive_buffer: 4 << 20,
             }))
         );
     }
@@ -158,6 +167,7 @@ mod tests {
             "serve --sigterm=exit --port=1",
             "serve --sigterm=exit --tcp-port=70000",
             "serve --sigterm=exit --readiness=maybe",
+            "serve --sigterm=exit --udp-receive-buffer=4M",
             "serve --sigterm=drain --drain-window-ms=-1",
         ] {
             assert!(read(line).is_err(), "{line}");

@@ -12,17 +12,22 @@ use drainwatch_probe::wire::{Answer, Frame, MAX_FRAME, SHORT_FRAME, parse};
 use socket2::Type;
 
 use crate::process::{Moment, Process};
+use crate::signals::Sigterm;
 use crate::socket;
 
 const SOCKETS: usize = 2;
-/// What is asked for; the kernel gives at most `net.core.rmem_max`.
-const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Answers on `port` (0: any) until the process ends; gives the port.
+/// Answers on `port` (0: any), with receive buffers of this size, until the process ends, or until
+/// `until` has arrived; gives the port.
 ///
 /// # Errors
 /// The port could not be bound, or a thread not started.
-pub fn serve(port: u16, process: &Arc<Process>) -> io::Result<u16> {
+pub fn serve(
+    port: u16,
+    receive_buffer: usize,
+    process: &Arc<Process>,
+    until: Option<&Sigterm>,
+) -> io::Result<u16> {
     // The first socket is bound without SO_REUSEPORT: with it, another process of the same user
     // could hold the port already, and the two would share its flows.
     let first = socket::bind(Type::DGRAM, port)?;
@@ -40,16 +45,17 @@ pub fn serve(port: u16, process: &Arc<Process>) -> io::Result<u16> {
         sockets.push(next);
     }
     for socket in sockets {
-        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+        let _ = socket.set_recv_buffer_size(receive_buffer);
         let (socket, process) = (UdpSocket::from(socket), Arc::clone(process));
+        let until = until.cloned();
         thread::Builder::new()
             .name("udp".to_owned())
-            .spawn(move || answer_all(&socket, &process.speaker))?;
+            .spawn(move || answer_all(&socket, &process.speaker, until.as_ref()))?;
     }
     Ok(port)
 }
 
-fn answer_all(socket: &UdpSocket, speaker: &[u8]) {
+fn answer_all(socket: &UdpSocket, speaker: &[u8], until: Option<&Sigterm>) {
     // One byte more than a heartbeat, so that a longer datagram is seen to be none.
     let mut datagram = [0; SHORT_FRAME + 1];
     let mut answer = Vec::with_capacity(MAX_FRAME);
@@ -57,6 +63,9 @@ fn answer_all(socket: &UdpSocket, speaker: &[u8]) {
         // Errors are those of single datagrams, or pass: an answer that can't be sent is one that
         // the client misses.
         let Ok((length, client)) = socket.recv_from(&mut datagram) else { continue };
+        if until.is_some_and(|signal| signal.arrived().is_some()) {
+            return;
+        }
         let Ok(Some((Frame::Heartbeat(heartbeat), used))) = parse(&datagram[..length]) else {
             continue;
         };

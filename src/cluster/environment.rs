@@ -12,12 +12,15 @@ use serde::{Deserialize, Serialize};
 use super::{Cluster, ClusterError};
 use crate::digest::sha256;
 
+/// The format of an environment record.
+pub const ENVIRONMENT_FORMAT: &str = "drainwatch.environment/1";
+
 /// What stands in `environment/<arm>.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// `drainwatch.environment/1`
+    /// [`ENVIRONMENT_FORMAT`]
     pub format: String,
-    /// The cluster's name: `dw-3f9a1c`.
+    /// The first cluster's name: `dw-3f9a1c`.
     pub cluster: String,
     /// Who made it: `local`.
     pub provider: String,
@@ -30,6 +33,29 @@ pub struct Environment {
     pub varying: BTreeMap<String, String>,
     /// What could not be read, and why.
     pub warnings: Vec<String>,
+    /// The arm's other clusters, in their order, all of this digest: those that resuming started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later_clusters: Vec<LaterCluster>,
+}
+
+/// What stands in an environment record of a cluster after the first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LaterCluster {
+    /// Its name.
+    pub cluster: String,
+    /// What differs from cluster to cluster.
+    pub varying: BTreeMap<String, String>,
+    /// What could not be read, and why.
+    pub warnings: Vec<String>,
+}
+
+impl Environment {
+    /// The record of the arm's earlier clusters with this one, of the same digest, after them.
+    pub fn after(self, mut earlier: Environment) -> Self {
+        let Self { cluster, varying, warnings, .. } = self;
+        earlier.later_clusters.push(LaterCluster { cluster, varying, warnings });
+        earlier
+    }
 }
 
 /// The value of what could not be read.
@@ -74,13 +100,14 @@ pub async fn read(cluster: &dyn Cluster, provider: &str) -> Result<Environment, 
     let boot = crate::clock::boot_id().unwrap_or_else(|| UNKNOWN.into());
     varying.insert("runner/boot_id".into(), boot);
     Ok(Environment {
-        format: "drainwatch.environment/1".into(),
+        format: ENVIRONMENT_FORMAT.into(),
         cluster: cluster.name().into(),
         provider: provider.into(),
         digest: digest(&fixed),
         fixed,
         varying,
         warnings,
+        later_clusters: Vec::new(),
     })
 }
 

@@ -6,6 +6,7 @@
 
 pub mod environment;
 pub mod local;
+pub mod machine;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -47,11 +48,25 @@ pub trait Cluster: Send + Sync {
     /// node that takes pods.
     async fn load_image(&self, archive: &Path) -> Result<(), ClusterError>;
 
+    /// A process in a pod's namespaces, as this machine numbers processes: the one of them that was
+    /// there first, which is the last to go. `None` where the provider can't tell one (yet).
+    fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
+        let _ = (node, uid);
+        None
+    }
+
     /// What the provider knows of the environment that the API does not tell.
     async fn facts(&self) -> Result<ProviderFacts, ClusterError>;
 
     /// Copies the components' logs into a folder.
     async fn keep_logs(&self, into: &Path) -> std::io::Result<()>;
+
+    /// Waits until a part of the cluster ends although nobody asked it to; gives which and why.
+    /// Whoever calls it again hears of the next. May be called off.
+    async fn broken(&mut self) -> String {
+        // A provider that does not watch its cluster never tells.
+        std::future::pending().await
+    }
 
     /// Removes all of it. Dropping the cluster does the same, without waiting.
     async fn down(self: Box<Self>) -> Result<(), ClusterError>;

@@ -2,10 +2,18 @@
 
 pub mod apply;
 pub mod check;
+pub mod clean;
+pub mod cluster;
+pub mod completions;
+pub mod doctor;
+pub mod man;
 pub mod plan;
 mod say;
+pub mod schema;
 pub mod setup;
 pub mod summarize;
+
+pub use say::end;
 
 /// What the process's exit code says; of several the first in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,9 +34,10 @@ pub enum Exit {
     Success,
 }
 
-impl From<Exit> for std::process::ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(match exit {
+impl Exit {
+    /// The number.
+    pub fn code(self) -> u8 {
+        match self {
             Exit::Signal(number) => 128 + number,
             Exit::Usage => 2,
             Exit::Files => 5,
@@ -36,6 +45,25 @@ impl From<Exit> for std::process::ExitCode {
             Exit::NotMeasured => 3,
             Exit::Expectation => 1,
             Exit::Success => 0,
-        })
+        }
+    }
+
+    /// The word for programs.
+    pub fn outcome(self) -> &'static str {
+        match self {
+            Exit::Signal(_) => "signal",
+            Exit::Usage => "usage",
+            Exit::Files => "files",
+            Exit::Cluster => "cluster",
+            Exit::NotMeasured => "not-measured",
+            Exit::Expectation => "expectation",
+            Exit::Success => "success",
+        }
+    }
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
     }
 }

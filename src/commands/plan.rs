@@ -1,24 +1,53 @@
 //! `drainwatch plan`
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use super::{Exit, say};
 use crate::cli::PlanArgs;
-use crate::config::{ClusterSpec, EnterBy, Flows, Readiness, Scenario};
+use crate::config::{self, ClusterSpec, EnterBy, Flows, Readiness, Scenario};
 use crate::display::count;
+use crate::display::json::{self, Event};
 use crate::plan::{self, Arm, Plan};
+use crate::run::limits::{self, Machine};
 
 /// Runs the command.
-pub fn run(args: &PlanArgs) -> ExitCode {
+pub fn run(args: &PlanArgs) -> Exit {
     let selection = &args.selection;
-    match plan::load(&selection.file, &selection.set, &selection.only) {
-        Ok(plan) => say::print(&render(&plan)).into(),
-        Err(errors) => {
-            say::line(&errors);
-            Exit::Usage.into()
+    match plan::load(&selection.file, &selection.choice.set, &selection.choice.only) {
+        Ok(plan) if json::is_open() => tell(&plan),
+        Ok(plan) => {
+            // Another machine may be the one that runs it.
+            if let Err(short) = limits::check_plan(&Machine::read(), &plan) {
+                say::line(&format_args!("warning: {short}"));
+            }
+            say::print(&render(&plan))
         }
+        Err(errors) => say::errors(&errors),
     }
+}
+
+/// The same for programs.
+fn tell(plan: &Plan) -> Exit {
+    json::emit(&Event::Plan {
+        matrix: &plan.matrix,
+        arms: plan.arms.len(),
+        trials: plan.trials(),
+        expected_ms: json::ms(plan.expected_duration()),
+        overrides: &plan.overrides,
+        only: &plan.only,
+    });
+    for arm in &plan.arms {
+        json::emit(&Event::PlannedArm {
+            arm: &arm.name,
+            scenario: &arm.scenario,
+            axes: arm.axes.iter().map(|(key, value)| (&**key, &**value)).collect(),
+            trials: arm.config.repeats,
+            expected_ms: json::ms(arm.expected_duration()),
+            config: &arm.config,
+            cluster: &arm.cluster,
+        });
+    }
+    Exit::Success
 }
 
 /// The whole text: a headline, a row an arm, the total, and what stands behind the arms.
@@ -35,7 +64,8 @@ fn render(plan: &Plan) -> String {
     text.push_str(&facts("times", &plan.arms, |arm| times(&arm.config)));
     text.push_str(&facts("cluster", &plan.arms, |arm| cluster(&arm.cluster)));
     if !plan.overrides.is_empty() {
-        text.push_str(&format!("set      {}\n", plan.overrides.join(", ")));
+        let overrides = config::shown_text(&plan.overrides.join(", "));
+        text.push_str(&format!("set      {overrides}\n"));
     }
     text
 }
@@ -136,13 +166,15 @@ fn times(config: &Scenario) -> String {
 }
 
 fn cluster(cluster: &ClusterSpec) -> String {
-    let sysctls: Vec<String> =
-        cluster.sysctls.iter().map(|(name, value)| format!(", {name} = {value}")).collect();
+    let sysctl =
+        |(name, value): (&String, &String)| config::shown_text(&format!(", {name} = {value}"));
+    let sysctls: Vec<String> = cluster.sysctls.iter().map(sysctl).collect();
     format!(
-        "Kubernetes {}, {}, {} (provider: {}){}",
+        "Kubernetes {}, {}, {}{} (provider: {}){}",
         cluster.kubernetes,
         count(cluster.nodes as usize, "node"),
         word(&cluster.proxy_mode),
+        if cluster.dns { ", DNS" } else { "" },
         word(&cluster.provider),
         sysctls.concat(),
     )

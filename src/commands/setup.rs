@@ -3,7 +3,6 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -16,18 +15,24 @@ use crate::cluster::ClusterError;
 use crate::cluster::local::components::{
     self, DEFAULT_KUBERNETES, Part, Plan, Release, SetupEvent, Stop,
 };
+use crate::display::json::{self, Event};
 
 /// Runs the command.
-pub fn run(args: &SetupArgs) -> ExitCode {
-    match told(args) {
-        Ok(()) => Exit::Success.into(),
-        Err(exit) => exit.into(),
-    }
+pub fn run(args: &SetupArgs) -> Exit {
+    told(args).err().unwrap_or(Exit::Success)
 }
 
-/// Makes these Kubernetes versions ready, as the command does, for `apply --setup`.
-pub(super) fn make_ready(kubernetes: Vec<String>) -> Result<(), Exit> {
-    told(&SetupArgs { kubernetes, from: None, dry_run: false })
+/// Makes these Kubernetes versions ready, as the command does, for `--setup` of other commands.
+pub(super) fn make_ready(kubernetes: Vec<String>, extras: &[Part]) -> Result<(), Exit> {
+    let (dns, kubectl) = (extras.contains(&Part::CoreDns), extras.contains(&Part::Kubectl));
+    told(&SetupArgs {
+        kubernetes,
+        dns,
+        kubectl,
+        from: None,
+        dry_run: false,
+        told: Default::default(),
+    })
 }
 
 /// Runs it and tells on standard error what went wrong.
@@ -50,16 +55,28 @@ fn try_run(args: &SetupArgs) -> Result<(), (Exit, Option<String>)> {
         return Err(usage(format!("--from {}: this is not a folder", folder.display())));
     }
 
-    let plan = components::plan(versions, args.from.as_deref()).map_err(failed)?;
+    let extras = [(args.dns, Part::CoreDns), (args.kubectl, Part::Kubectl)];
+    let extras: Vec<Part> =
+        extras.into_iter().filter_map(|(wanted, part)| wanted.then_some(part)).collect();
+    let plan = components::plan(versions, &extras, args.from.as_deref()).map_err(failed)?;
+    tell_plan(&plan);
     if plan.is_empty() {
+        if json::is_open() {
+            say::note(&format_args!("nothing to do: {}", ready(&plan)));
+            return Ok(());
+        }
         tell(&mut std::io::stdout(), format_args!("Nothing to do: {}", ready(&plan)));
         return Ok(());
     }
-    if args.dry_run {
-        announce(&plan, &mut std::io::stdout());
-        return Ok(());
+    match (json::is_open(), args.dry_run) {
+        (true, true) => return Ok(()),
+        (true, false) => {}
+        (false, true) => {
+            announce(&plan, &mut std::io::stdout());
+            return Ok(());
+        }
+        (false, false) => announce(&plan, &mut std::io::stderr()),
     }
-    announce(&plan, &mut std::io::stderr());
 
     let stop = Stop::default();
     let signal = end_on_signals(&stop);
@@ -74,15 +91,24 @@ fn try_run(args: &SetupArgs) -> Result<(), (Exit, Option<String>)> {
     }
     // What was made must also be found; the answer says what is there.
     for release in &plan.releases {
-        let found = components::locate(&release.to_string()).map_err(failed)?;
+        let found = components::locate_with(&release.to_string(), &extras).map_err(failed)?;
         let mut text = format!("Ready for Kubernetes {release}:");
-        for part in Part::ALL {
+        for part in Part::in_order().filter(|p| Part::ALL.contains(p) || extras.contains(p)) {
             let known = |key: &str| found.versions.get(key).map_or("unknown", String::as_str);
             let (name, title) = (part.name(), part.title());
             let source = known(&format!("{name} source"));
             text += &format!("\n  {title:<12} {:<9} {source}", known(name));
+            let told = |key: &str| found.versions.get(key).map(String::as_str);
+            json::emit(&Event::Component {
+                kubernetes: release.to_string(),
+                name,
+                version: told(name),
+                source: told(&format!("{name} source")),
+            });
         }
-        tell(&mut std::io::stdout(), format_args!("{text}"));
+        if !json::is_open() {
+            tell(&mut std::io::stdout(), format_args!("{text}"));
+        }
     }
     Ok(())
 }
@@ -104,6 +130,20 @@ fn ready(plan: &Plan) -> String {
         None => plan.cache().display().to_string(),
     };
     format!("Kubernetes {} {verb} ready (in {place})", names.join(" and "))
+}
+
+/// What a program is told of what will be done.
+fn tell_plan(plan: &Plan) {
+    let (cache_bytes, go_caches_bytes) = plan.space();
+    json::emit(&Event::SetupPlanned {
+        kubernetes: plan.releases.iter().map(Release::to_string).collect(),
+        user: plan.user(),
+        cache: plan.cache().display().to_string(),
+        steps: plan.steps(),
+        damaged: &plan.damaged,
+        cache_bytes,
+        go_caches_bytes,
+    });
 }
 
 /// What will be done, as whom, where, and what it takes.
@@ -181,6 +221,9 @@ struct Display {
 
 impl Display {
     fn show(&mut self, event: &SetupEvent) {
+        if json::is_open() {
+            return self.tell(event);
+        }
         let terminal = std::io::stderr().is_terminal();
         match event {
             SetupEvent::Started(step) if terminal => {
@@ -204,6 +247,24 @@ impl Display {
                 say::line(&other);
             }
         }
+    }
+
+    /// The same for programs.
+    fn tell(&mut self, event: &SetupEvent) {
+        if let SetupEvent::Started(step) = event {
+            self.step.clone_from(step);
+        }
+        json::emit(&match event {
+            SetupEvent::Waiting => Event::SetupWaiting,
+            SetupEvent::Started(step) => Event::StepStarted { step },
+            SetupEvent::Progress(progress) => {
+                Event::StepProgress { step: self.step.clone(), progress }
+            }
+            SetupEvent::Finished { step, took } => {
+                Event::StepEnded { step, took_ms: json::ms(*took) }
+            }
+            SetupEvent::Note(text) => Event::Note { message: text.clone() },
+        });
     }
 
     fn clear(&mut self) {

@@ -1,64 +1,69 @@
 //! `drainwatch summarize`: judges recorded trials anew and writes their tables.
 //!
-//! Reads run folders, never a cluster; rewrites no record. Of one folder the tables go into it,
-//! of several to `--output` or, as Markdown, to standard output.
+//! Reads run folders and folders of the Go tool's reports, never a cluster; rewrites no record. Of
+//! one run the tables go into its folder, of several to `--output` or, as Markdown, to standard
+//! output.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::PathBuf;
 
 use super::{Exit, say};
 use crate::cli::SummarizeArgs;
-use crate::record::{RunFolder, Trial, load_run_dir};
-use crate::report;
+use crate::display::json;
+use crate::record::{RunFolder, Trial, folder_name, load_run_dir};
+use crate::report::{self, Part};
 
 /// Runs the command.
-pub fn run(args: &SummarizeArgs) -> ExitCode {
-    match summarize(args) {
-        Ok(text) => say::print(&text).into(),
-        Err((exit, message)) => say::error(exit, &message).into(),
-    }
+pub fn run(args: &SummarizeArgs) -> Exit {
+    summarize(args).unwrap_or_else(|(exit, message)| say::error(exit, &message))
 }
 
-/// What to print, or why there is nothing to print.
-fn summarize(args: &SummarizeArgs) -> Result<String, (Exit, String)> {
+fn summarize(args: &SummarizeArgs) -> Result<Exit, (Exit, String)> {
+    let mut folders = load(&args.dirs)?;
+    for folder in &mut folders {
+        folder.trials.iter_mut().for_each(judge_anew);
+    }
+    let names = names(&args.dirs);
+    let parts: Vec<Part> = folders
+        .iter()
+        .zip(&names)
+        .map(|(folder, name)| Part { name, trials: &folder.trials, run: folder.run.as_ref() })
+        .collect();
+    let failed = |error: report::ReportError| (Exit::Files, error.to_string());
+    let output = match (&args.output, args.dirs.as_slice()) {
+        (Some(output), _) => Some(output),
+        // Nothing is written into what another tool has measured.
+        (None, [one]) if parts.iter().all(|part| part.imported_from().is_none()) => Some(one),
+        (None, _) => None,
+    };
+    let text = match output {
+        Some(output) => {
+            report::write_all(output, &parts).map_err(failed)?;
+            report::terminal(&parts)
+        }
+        None if json::is_open() => String::new(),
+        None => report::markdown(&parts).map_err(failed)?,
+    };
+    Ok(say::results(&parts, output.map(|output| output.as_path()), &text))
+}
+
+/// Each folder's trials, or all that is wrong with any of them.
+fn load(dirs: &[PathBuf]) -> Result<Vec<RunFolder>, (Exit, String)> {
     let mut folders = Vec::new();
     let mut errors = Vec::new();
     let mut known = BTreeSet::new();
-    for dir in &args.dirs {
+    for dir in dirs {
         // Its trials would count twice.
         if dir.canonicalize().is_ok_and(|path| !known.insert(path)) {
             errors.push(format!("{}: is given twice\n  name each folder once", dir.display()));
             continue;
         }
         match load_run_dir(dir) {
-            Ok(folder) => folders.push((dir.as_path(), folder)),
+            Ok(folder) => folders.push(folder),
             Err(error) => errors.push(error.to_string()),
         }
     }
-    if !errors.is_empty() {
-        return Err((Exit::Usage, errors.join("\n")));
-    }
-    label(&mut folders);
-    let run = match folders.as_slice() {
-        [(_, folder)] => folder.run.clone(),
-        _ => None,
-    };
-    let mut trials: Vec<Trial> = folders.into_iter().flat_map(|(_, f)| f.trials).collect();
-    for trial in &mut trials {
-        judge_anew(trial);
-    }
-    let failed = |error: report::ReportError| (Exit::Files, error.to_string());
-    let output = match (&args.output, args.dirs.as_slice()) {
-        (Some(output), _) => Some(output),
-        (None, [one]) => Some(one),
-        (None, _) => None,
-    };
-    let Some(output) = output else {
-        return report::markdown(&trials, run.as_ref()).map_err(failed);
-    };
-    report::write_all(output, &trials, run.as_ref()).map_err(failed)?;
-    Ok(report::terminal(&trials))
+    if errors.is_empty() { Ok(folders) } else { Err((Exit::Usage, errors.join("\n"))) }
 }
 
 /// Says so where a trial comes out otherwise than when it was recorded: by another build.
@@ -68,24 +73,16 @@ fn judge_anew(trial: &mut Trial) {
     let now = trial.flows.iter().map(|flow| (flow.id.clone(), flow.fate));
     if !now.eq(recorded) {
         let id = &trial.id;
-        say::line(&format_args!("note: {id}: its flows' fates are judged otherwise than recorded"));
+        say::note(&format_args!("{id}: its flows' fates are judged otherwise than recorded"));
     }
 }
 
-/// Arms of one name in several folders are arms of their own: each gets its folder's name before
-/// it, so that no table mixes what two runs have measured.
-fn label(folders: &mut [(&Path, RunFolder)]) {
-    let mut seen = BTreeSet::new();
-    let mut shared = BTreeSet::new();
-    for (_, folder) in folders.iter() {
-        let arms: BTreeSet<_> = folder.trials.iter().map(|trial| trial.arm.clone()).collect();
-        shared.extend(arms.iter().filter(|arm| seen.contains(*arm)).cloned());
-        seen.extend(arms);
-    }
-    for (dir, folder) in folders {
-        for trial in folder.trials.iter_mut().filter(|trial| shared.contains(&trial.arm)) {
-            trial.arm = format!("{}/{}", dir.display(), trial.arm);
-            trial.id = format!("{}/{}", dir.display(), trial.id);
-        }
-    }
+/// What tells the folders apart: their own names, or the whole path where two share one.
+fn names(dirs: &[PathBuf]) -> Vec<String> {
+    let names: Vec<String> = dirs.iter().map(|dir| folder_name(dir)).collect();
+    let shared = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
+    let told = |(dir, name): (&PathBuf, &String)| {
+        if shared(name) { dir.display().to_string() } else { name.clone() }
+    };
+    dirs.iter().zip(&names).map(told).collect()
 }

@@ -50,7 +50,7 @@ pub struct Matrix {
 }
 
 /// A scenario with one value of each axis, on one cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Arm {
     /// Unique in the plan, and a safe file name: `drain-delete+readiness=pass`.
     pub name: String,

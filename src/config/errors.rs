@@ -77,6 +77,23 @@ impl fmt::Display for Problem {
     }
 }
 
+/// One thing that is wrong, in parts, for programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// What is wrong.
+    pub message: String,
+    /// The file, where it is in one.
+    pub file: Option<String>,
+    /// Line and column in it, from 1; the column counts characters.
+    pub line_column: Option<(usize, usize)>,
+    /// The argument, where it is in one: `--set repeats=0`.
+    pub argument: Option<String>,
+    /// `help: …` and `note: …`.
+    pub notes: Vec<String>,
+    /// The arms in which it shows, where that is not plain from its place.
+    pub arms: Vec<String>,
+}
+
 /// All that is wrong in the files and flags of one command, ready to be printed: each with its
 /// place, the line it stands in and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +111,24 @@ impl Errors {
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.problems.len() + self.untold
+    }
+
+    /// Each in parts, and how many more there were than anybody would read.
+    pub fn parts(&self) -> (impl Iterator<Item = Part>, usize) {
+        let part = |problem: &Problem| {
+            let place = problem.place.as_ref();
+            let file = place.and_then(|place| place.source.path.as_ref());
+            let argument = place.filter(|_| file.is_none());
+            Part {
+                message: problem.message.clone(),
+                file: file.map(ToString::to_string),
+                line_column: place.filter(|_| file.is_some()).map(Place::line_column),
+                argument: argument.map(Place::location),
+                notes: problem.notes.clone(),
+                arms: problem.arms.clone(),
+            }
+        };
+        (self.problems.iter().map(part), self.untold)
     }
 
     /// Adds those of another file; what both came upon, in a scenario that both name, is told once.
@@ -133,6 +168,11 @@ pub(super) struct Problems(Vec<Problem>);
 impl Problems {
     pub fn push(&mut self, problem: Problem) {
         self.0.push(problem);
+    }
+
+    /// Adds it, if there is one.
+    pub fn maybe(&mut self, problem: Option<Problem>) {
+        self.0.extend(problem);
     }
 
     pub fn extend(&mut self, other: Problems) {

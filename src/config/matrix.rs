@@ -10,7 +10,7 @@ use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::arms::{FileKind, MAX_ARMS};
-use super::axes::{Axis, read_axes};
+use super::axes::{self, Axis};
 use super::errors::{Problem, Problems, likely, quote};
 use super::names::{Folders, NAME_HELP, scenario_path, stem, unsafe_name};
 use super::schema;
@@ -112,6 +112,7 @@ fn read_scenario(
     let origin = Origin::file(source, Layer::Scenario);
     let (mut settings, mut own) = (Settings::new(), Problems::default());
     settings::walk(&document.table, "", &origin, &mut settings, &mut own);
+    settings::limit_sysctls(&mut settings, &mut own);
     let whole = document.is_whole();
     let misspelt = document.table.keys().any(|key| {
         let known = schema::names_in("").any(|name| name == key.get_ref());
@@ -145,6 +146,10 @@ fn read_matrix(
     // Problems within the scenarios' files, which have errors of syntax of their own.
     let mut of_scenarios = Problems::default();
     let mut misspelt = false;
+    let mut sigterm_elsewhere = false;
+    // Of keys that were to be axes, one wrong place is all that is wrong.
+    let mut misplaced = false;
+    let mut no_axes = None;
     for (key, value) in in_order(&document.table) {
         let place = Place::new(source, key.span());
         if settings::is_lost(value) && KEYS.contains(&key.get_ref().as_ref()) {
@@ -173,22 +178,17 @@ fn read_matrix(
                     read_scenarios(file, source, entries, &mut own, &mut of_scenarios);
             }
             ("axes", DeValue::Table(table)) => {
-                if table.is_empty() {
-                    own.push(
-                        Problem::at(place, "no axes")
-                            .help("write one, for example readiness = [\"fail\", \"pass\"], or take [axes] out"),
-                    );
-                }
-                read_axes(table, "", &origin(Layer::Axis), &mut parts.axes, &mut own);
+                let before = own.count();
+                parts.axes = axes::read(table, place.clone(), &origin(Layer::Axis), &mut own);
+                no_axes = (parts.axes.is_empty() && own.count() == before).then_some(place);
+                sigterm_elsewhere |= axes::mentions_sigterm(table);
             }
             ("cluster", DeValue::Table(table)) => {
-                settings::walk(
-                    table,
-                    "cluster",
-                    &origin(Layer::Matrix),
-                    &mut parts.cluster,
-                    &mut own,
-                );
+                let (cluster, layer) = (&mut parts.cluster, origin(Layer::Matrix));
+                settings::walk(table, "cluster", &layer, cluster, &mut own);
+                settings::limit_sysctls(cluster, &mut own);
+                let of_scenario = |key: &str| schema::names_in("").any(|name| name == key);
+                misplaced |= table.keys().any(|key| of_scenario(key.get_ref()));
             }
             ("description", DeValue::String(text)) => parts.description = Some(text.to_string()),
             ("scenarios", other) => own.push(
@@ -198,18 +198,34 @@ fn read_matrix(
                 )
                 .help("for example scenarios = [\"drain-delete\"]"),
             ),
-            ("description", other) => own.push(Problem::at(
-                Place::new(source, value.span()),
-                format!("`description` must be a string, not {}", a_type(other)),
-            )),
+            ("description", other) => own.push(
+                Problem::at(
+                    Place::new(source, value.span()),
+                    format!("`description` must be a string, not {}", a_type(other)),
+                )
+                .help("for example description = \"what it shows\""),
+            ),
             (name @ ("axes" | "cluster"), other) => {
                 own.push(settings::not_a_table(name, other, Place::new(source, value.span())));
             }
             (name, _) => {
                 misspelt |= likely(name, KEYS) == Some("scenarios");
+                misplaced |= schema::names_in("").any(|known| known == name);
+                sigterm_elsewhere |= likely(name, schema::names_in("")) == Some("sigterm");
                 own.push(unknown_key(name, place));
             }
         }
+    }
+    if let Some(place) = no_axes.filter(|_| !misplaced) {
+        own.push(
+            Problem::at(place, "no axes").help(
+                "write one, for example readiness = [\"fail\", \"pass\"], or take [axes] out",
+            ),
+        );
+    }
+    if sigterm_elsewhere {
+        // What is wrong is how the matrix gives it.
+        parts.scenarios.iter_mut().for_each(|scenario| scenario.lacks_sigterm = None);
     }
     if !document.table.contains_key("scenarios") && parts.whole && !misspelt {
         own.push(
@@ -234,6 +250,10 @@ fn unknown_key(name: &str, place: Place) -> Problem {
     Problem::at(place, format!("unknown key {} in a matrix", quote(name))).help(help)
 }
 
+/// After more problems than these no more scenarios are read: a thousand files of nothing but errors
+/// take minutes, and nobody reads on.
+const ENOUGH: usize = 1_000;
+
 fn read_scenarios<'t>(
     file: &Path,
     source: &Arc<Source>,
@@ -246,6 +266,13 @@ fn read_scenarios<'t>(
     let mut folders = Folders::default();
     for (index, entry) in entries.enumerate() {
         let place = Place::new(source, entry.span());
+        if of_scenarios.count() > ENOUGH {
+            let before = of_scenarios.count();
+            let message =
+                format!("scenarios from here on were not read: {before} errors in those before");
+            own.push(Problem::at(place, message).help("mend those first"));
+            break;
+        }
         let DeValue::String(text) = entry.get_ref() else {
             let what = a_type(entry.get_ref());
             own.push(
@@ -282,7 +309,7 @@ fn read_scenarios<'t>(
                 let document = Document::parse(&source);
                 if kind(&document.table) == Some(FileKind::Matrix) {
                     let what = format!("{} is a matrix, not a scenario", shown(&path));
-                    own.push(Problem::at(place, what));
+                    own.push(Problem::at(place, what).help("name its scenarios instead"));
                     continue;
                 }
                 scenarios.push(read_scenario(name, &source, document, of_scenarios));

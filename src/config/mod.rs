@@ -12,8 +12,10 @@
 mod arms;
 mod axes;
 mod errors;
+mod json_schema;
 mod matrix;
 mod names;
+mod options;
 mod overrides;
 mod resolve;
 mod scenario;
@@ -23,14 +25,19 @@ mod source;
 mod value;
 
 #[cfg(test)]
+mod schema_tests;
+#[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
 pub use arms::{Arm, FileKind, Matrix};
 pub use errors::Errors;
+pub use json_schema::{matrix as matrix_schema, scenario as scenario_schema};
+pub use options::cluster;
 pub use scenario::*;
-pub(crate) use source::shown;
+pub use schema::{DEFAULT_KUBERNETES, LOCAL_MINORS};
+pub(crate) use source::{shown, shown_text};
 
 /// Reads a matrix, or a scenario as a matrix of one.
 ///
@@ -45,7 +52,9 @@ pub fn load(file: &Path, set: &[String], only: &[String]) -> Result<Matrix, Erro
     let matrix = match source::Source::read(file, 0) {
         Ok(source) => arms::load(file, &source, set, only, &mut problems),
         Err(problem) => {
-            problems.push(problem);
+            let missing = matches!(file.try_exists(), Ok(false));
+            let help = missing.then(|| names::meant(file)).flatten();
+            problems.push(problem.maybe_help(help));
             None
         }
     };

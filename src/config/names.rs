@@ -32,6 +32,18 @@ pub(super) fn scenario_path(matrix: &Path, entry: &str) -> Result<PathBuf, Strin
     Ok(beside.join("scenarios").join(file))
 }
 
+/// What to write in the place of a path at which there is no file.
+pub(super) fn meant(missing: &Path) -> Option<String> {
+    let ended = PathBuf::from(format!("{}.toml", missing.display()));
+    if ended.is_file() {
+        return Some(format!("did you mean {}?", shown(&ended)));
+    }
+    let mut folders = Folders::default();
+    let stems = folders.stems(missing.parent()?).iter().map(String::as_str);
+    let path = missing.with_file_name(format!("{}.toml", likely(&stem(missing), stems)?));
+    (path != missing).then(|| format!("did you mean {}?", shown(&path)))
+}
+
 /// What stands in the folders that missing scenarios were looked for in, each read once.
 #[derive(Default)]
 pub(super) struct Folders(BTreeMap<PathBuf, Vec<String>>);

@@ -36,7 +36,7 @@ fn read_one(flag: &str, index: usize, set: &mut Settings, problems: &mut Problem
     const NAME: &str = "--set ";
     let source = Source::flag(format!("{NAME}{flag}"), index);
     let whole = Place::new(&source, NAME.len()..NAME.len() + flag.len());
-    let Some((key, text)) = flag.split_once('=') else {
+    let Some((key, text)) = split(flag) else {
         problems.push(
             Problem::at(whole, "--set takes KEY=VALUE")
                 .help("for example --set repeats=1 or --set cluster.proxy_mode=nftables"),
@@ -52,10 +52,10 @@ fn read_one(flag: &str, index: usize, set: &mut Settings, problems: &mut Problem
     let origin = Origin { source, offset, layer: Layer::Flag };
     let value = parse(key, text);
     match value.get_ref() {
-        DeValue::Table(table) if schema::TABLES.contains(&key) => {
+        DeValue::Table(table) if schema::is_table(key) => {
             settings::walk(table, key, &origin, set, problems);
         }
-        _ if schema::TABLES.contains(&key) => problems.push(
+        _ if schema::is_table(key) => problems.push(
             Problem::at(key_place, format!("`{key}` holds other keys"))
                 .help(format!("set one of them, for example --set {}", example(key))),
         ),
@@ -64,6 +64,29 @@ fn read_one(flag: &str, index: usize, set: &mut Settings, problems: &mut Problem
                 .help("only the keys of scenarios and of [cluster] can"),
         ),
         _ => settings::set(key, key_place, &value, &origin, set, problems),
+    }
+}
+
+/// At the first `=` that no quotes of the key hold; at the first of all where the quotes have no
+/// end, for what is wrong is then told of the key.
+fn split(flag: &str) -> Option<(&str, &str)> {
+    let mut quote = None;
+    let outside = flag.char_indices().find(|&(_, c)| match quote {
+        Some(open) => {
+            if c == open {
+                quote = None;
+            }
+            false
+        }
+        None if matches!(c, '"' | '\'') => {
+            quote = Some(c);
+            false
+        }
+        None => c == '=',
+    });
+    match outside {
+        Some((at, _)) => Some((&flag[..at], &flag[at + 1..])),
+        None => flag.split_once('='),
     }
 }
 
@@ -84,7 +107,7 @@ fn plain_key(key: &str) -> String {
 }
 
 /// A TOML value; anything else is a string whose quotes were left out.
-fn parse<'a>(key: &str, text: &'a str) -> Spanned<DeValue<'a>> {
+pub(super) fn parse<'a>(key: &str, text: &'a str) -> Spanned<DeValue<'a>> {
     let wants_string = schema::find(key).is_some_and(|key| key.kind.is_string());
     match DeValue::parse(text) {
         Ok(value) if value.get_ref().is_str() || !wants_string => value,

@@ -16,7 +16,7 @@ use super::scenario::{
     Trigger,
 };
 use super::schema;
-use super::settings::{Setting, Settings};
+use super::settings::{Layer, Setting, Settings};
 use super::source::Place;
 use super::value::Value;
 
@@ -51,6 +51,11 @@ pub(super) fn resolve(
     }
 }
 
+/// A cluster without a scenario.
+pub(super) fn cluster(settings: &Settings, problems: &mut Problems) -> Option<ClusterSpec> {
+    Resolver { settings, whole: true, problems }.cluster()
+}
+
 struct Resolver<'a> {
     settings: &'a Settings,
     whole: bool,
@@ -60,6 +65,13 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn setting(&self, key: &str) -> Option<&Setting> {
         self.settings.get(key)
+    }
+
+    /// Whether the key is set by anything that could be read. Of an axis that is wrong itself
+    /// nothing is concluded: it may be the axis that was not meant.
+    fn is_given(&self, key: &str) -> bool {
+        let broken = |setting: &Setting| setting.layer == Layer::Axis && setting.value.is_none();
+        self.setting(key).is_some_and(|setting| !broken(setting))
     }
 
     /// The key's value or its default; `None` where the value is wrong.
@@ -95,6 +107,14 @@ impl Resolver<'_> {
         self.get(key, default, as_word)
     }
 
+    /// False by default.
+    fn truth(&self, key: &str) -> Option<bool> {
+        self.get(key, false, |value| match value {
+            Value::Truth(truth) => Some(*truth),
+            _ => None,
+        })
+    }
+
     fn sigterm(&mut self, missing: Option<Place>) -> Option<Sigterm> {
         match (self.setting("sigterm"), missing) {
             (Some(setting), _) => setting.value.as_ref().and_then(as_word),
@@ -124,10 +144,12 @@ impl Resolver<'_> {
         self.version();
         Some(ClusterSpec {
             provider: self.word("cluster.provider", ProviderKind::Auto)?,
-            kubernetes: self.text("cluster.kubernetes", Some("1.34.0".into()))??,
+            kubernetes: self
+                .text("cluster.kubernetes", Some(schema::DEFAULT_KUBERNETES.into()))??,
             nodes: self.count("cluster.nodes", 2)?,
             proxy_mode: self.word("cluster.proxy_mode", ProxyMode::Iptables)?,
             sysctls: sysctls?,
+            dns: self.truth("cluster.dns")?,
         })
     }
 
@@ -170,6 +192,7 @@ impl Resolver<'_> {
             settle: self.time("settle", secs(10))?,
             observe_after: self.time("observe_after", secs(2))?,
             repeats: self.count("repeats", 5)?,
+            evidence: self.truth("evidence")?,
             flows: flows?,
             pod: Pod {
                 readiness_period: self.time("pod.readiness_period", secs(1))?,
@@ -185,7 +208,7 @@ impl Resolver<'_> {
     ) -> Option<Option<Duration>> {
         let (key, given) = ("drain_window", self.setting("drain_window").is_some());
         if sigterm? != Sigterm::Drain {
-            if given {
+            if self.is_given(key) {
                 let message = format!("`drain_window` needs sigterm = \"drain\"{}", self.but());
                 let help = "take it out: only an app that drains has a drain window";
                 self.blame([key, "sigterm"], At::Key, message, help);
@@ -225,7 +248,7 @@ impl Resolver<'_> {
 
     fn readiness(&mut self, sigterm: Option<Sigterm>) -> Option<Option<Readiness>> {
         let default = match sigterm? {
-            Sigterm::Exit if self.setting("readiness").is_some() => {
+            Sigterm::Exit if self.is_given("readiness") => {
                 let message = "`readiness` with sigterm = \"exit\": the app is gone before it could answer a probe";
                 let help = "take it out, or choose sigterm = \"drain\" or \"ignore\"";
                 self.blame(["readiness", "sigterm"], At::Key, message.into(), help);

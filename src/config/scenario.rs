@@ -8,15 +8,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// One scenario, resolved.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Scenario {
     /// What it shows, in its author's words.
     pub description: Option<String>,
     /// What the app does on SIGTERM.
     pub sigterm: Sigterm,
-    /// How long the app serves held flows after SIGTERM; `Some` with [`Sigterm::Drain`] only, and
-    /// then below the grace period.
-    #[serde(rename = "drain_window_ms", with = "opt_ms")]
+    /// How long the app serves held flows after SIGTERM: with [`Sigterm::Drain`] only, and then
+    /// below the grace period.
+    #[serde(rename = "drain_window_ms", with = "opt_ms", default)]
+    #[schemars(with = "Option<f64>")]
     pub drain_window: Option<Duration>,
     /// What `/readyz` says once SIGTERM has arrived; `None` with [`Sigterm::Exit`] only.
     pub readiness: Option<Readiness>,
@@ -24,15 +25,21 @@ pub struct Scenario {
     pub trigger: Trigger,
     /// `terminationGracePeriodSeconds`: whole seconds.
     #[serde(rename = "grace_period_ms", with = "ms")]
+    #[schemars(with = "f64")]
     pub grace_period: Duration,
     /// How long flows must live before the trigger.
     #[serde(rename = "settle_ms", with = "ms")]
+    #[schemars(with = "f64")]
     pub settle: Duration,
     /// How long to go on once every flow's story has ended and the container is gone.
     #[serde(rename = "observe_after_ms", with = "ms")]
+    #[schemars(with = "f64")]
     pub observe_after: Duration,
     /// Trials an arm, at least 1.
     pub repeats: u32,
+    /// Whether the nodes' kernels are listened to.
+    #[serde(default)]
+    pub evidence: bool,
     /// The flows.
     pub flows: Flows,
     /// The pod.
@@ -40,7 +47,7 @@ pub struct Scenario {
 }
 
 /// What the app does on SIGTERM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sigterm {
     /// Resets its connections and exits with 0 at once.
@@ -52,7 +59,7 @@ pub enum Sigterm {
 }
 
 /// What `/readyz` says once SIGTERM has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Readiness {
     /// 503.
@@ -62,7 +69,7 @@ pub enum Readiness {
 }
 
 /// What terminates the pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {
     /// DELETE of the pod.
@@ -74,7 +81,7 @@ pub enum Trigger {
 }
 
 /// The flows of a scenario: at least one in all.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Flows {
     /// TCP flows.
     pub tcp: u32,
@@ -82,12 +89,15 @@ pub struct Flows {
     pub udp: u32,
     /// One heartbeat a TCP flow in each.
     #[serde(rename = "tcp_interval_ms", with = "ms")]
+    #[schemars(with = "f64")]
     pub tcp_interval: Duration,
     /// One heartbeat a UDP flow in each.
     #[serde(rename = "udp_interval_ms", with = "ms")]
+    #[schemars(with = "f64")]
     pub udp_interval: Duration,
     /// No answer for this long is silence; longer than both intervals.
     #[serde(rename = "silent_after_ms", with = "ms")]
+    #[schemars(with = "f64")]
     pub silent_after: Duration,
     /// The node whose NodePort the flows enter by.
     pub enter_by: EnterBy,
@@ -95,7 +105,7 @@ pub struct Flows {
 
 /// The node whose NodePort the flows enter by. Written as in TOML: `"other-node"`, `"pod-node"`
 /// or a node's name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "String", into = "String")]
 pub enum EnterBy {
     /// A node that the target pod does not run on.
@@ -127,17 +137,18 @@ impl From<EnterBy> for String {
 }
 
 /// The pod's readiness probe.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Pod {
     /// `periodSeconds`: whole seconds, at least 1.
     #[serde(rename = "readiness_period_ms", with = "ms")]
+    #[schemars(with = "f64")]
     pub readiness_period: Duration,
     /// `failureThreshold`, at least 1.
     pub readiness_failures: u32,
 }
 
 /// The cluster that an arm runs on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClusterSpec {
     /// Who makes it.
     pub provider: ProviderKind,
@@ -149,10 +160,13 @@ pub struct ClusterSpec {
     pub proxy_mode: ProxyMode,
     /// Sysctls set in each node's net namespace before anything starts.
     pub sysctls: std::collections::BTreeMap<String, String>,
+    /// Whether pods have the cluster's DNS (CoreDNS).
+    #[serde(default)]
+    pub dns: bool,
 }
 
 /// Who makes the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProviderKind {
     /// kind where it can be had, else local.
@@ -166,7 +180,7 @@ pub enum ProviderKind {
 }
 
 /// kube-proxy's mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProxyMode {
     /// iptables

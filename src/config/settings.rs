@@ -149,7 +149,8 @@ fn without_quotes(place: &Place, message: &str) -> Option<Problem> {
         (key.trim(), value.split('#').next().unwrap_or_default().trim())
     });
     if value.is_empty() {
-        return Some(Problem::at(place.clone(), "a key without a value"));
+        let problem = Problem::at(place.clone(), "a key without a value");
+        return Some(problem.help("write one, or take the key out"));
     }
     let whole = place.word();
     let word = whole.text();
@@ -192,7 +193,7 @@ pub(super) fn walk(
 ) {
     for (key, value) in table.iter() {
         let name = join(prefix, key.get_ref());
-        if schema::TABLES.contains(&name.as_str()) {
+        if schema::is_table(&name) && !key.get_ref().contains('.') {
             match value.get_ref() {
                 _ if is_lost(value) => {}
                 DeValue::Table(table) => walk(table, &name, origin, settings, problems),
@@ -201,11 +202,14 @@ pub(super) fn walk(
         } else if prefix.starts_with(SYSCTLS) && value.get_ref().is_table() {
             // `net.ipv4.tcp_retries2 = 5` without quotes is a table in a table to TOML.
             if let DeValue::Table(table) = value.get_ref() {
+                let key_place = origin.place(key.span());
+                problems.maybe(empty_sysctl(&name, table, &key_place));
                 walk(table, &name, origin, settings, problems);
             }
         } else {
             let key_place = origin.place(key.span());
-            if key.get_ref().contains('.') && prefix != SYSCTLS && schema::find(&name).is_some() {
+            let known = schema::find(&name).is_some() || schema::is_table(&name);
+            if key.get_ref().contains('.') && !prefix.starts_with(SYSCTLS) && known {
                 let problem =
                     Problem::at(key_place, format!("unknown key {}", quote(key.get_ref())));
                 problems.push(problem.help("without the quotes it is a key in a table"));
@@ -231,7 +235,8 @@ pub(super) fn set(
         return;
     };
     if settings.contains_key(name) {
-        problems.push(Problem::at(key_place, format!("{} is set twice", quote(name))));
+        let problem = Problem::at(key_place, format!("{} is set twice", quote(name)));
+        problems.push(problem.help("keep one of the two"));
         return;
     }
     if let Some(problem) = schema::sysctl_name(name).and_then(|n| wrong_sysctl(n, &key_place)) {
@@ -300,11 +305,36 @@ pub(super) fn wrong_sysctl(name: &str, place: &Place) -> Option<Problem> {
         !part.is_empty()
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     };
-    let known = name.starts_with("net.") && name.len() <= 200 && name.split('.').all(part);
+    let known = name.starts_with("net.")
+        && name.len() <= schema::LONGEST_SYSCTL
+        && name.split('.').all(part);
     (!known).then(|| {
         Problem::at(place.clone(), format!("{} is no sysctl of a net namespace", quote(name)))
             .help("only names like net.ipv4.tcp_retries2 can be set: nodes share all others")
     })
+}
+
+/// The same of a table in which no sysctl stands that could tell it.
+pub(super) fn empty_sysctl(name: &str, table: &DeTable<'_>, place: &Place) -> Option<Problem> {
+    let name = schema::sysctl_name(name).filter(|name| *name != "net" && table.is_empty())?;
+    wrong_sysctl(name, place)
+}
+
+/// Takes the sysctls out again if there are more of them than make sense, and says so.
+pub(super) fn limit_sysctls(settings: &mut Settings, problems: &mut Problems) {
+    let sysctls = settings.iter().filter(|(name, _)| schema::sysctl_name(name).is_some());
+    let mut places: Vec<&Place> = sysctls.map(|(_, setting)| &setting.key_place).collect();
+    let count = places.len();
+    if count <= schema::MAX_SYSCTLS {
+        return;
+    }
+    places.sort_by_key(|place| place.span.start);
+    let message = format!("{count} sysctls: {} are the most", schema::MAX_SYSCTLS);
+    problems
+        .push(Problem::at(places[schema::MAX_SYSCTLS].clone(), message).help(
+            "each arm keeps all of them in its records: leave out those that change nothing",
+        ));
+    settings.retain(|name, _| schema::sysctl_name(name).is_none());
 }
 
 pub(super) fn join(prefix: &str, key: &str) -> String {

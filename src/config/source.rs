@@ -105,19 +105,21 @@ impl Source {
     }
 }
 
-/// A path for people: nothing that moves a terminal's cursor, and no longer than is of use.
-pub fn shown(path: &Path) -> String {
-    const LONGEST: usize = 200;
-    let text: String = path
-        .display()
-        .to_string()
-        .chars()
+/// A text for people, on one line: nothing that moves a terminal's cursor.
+pub fn shown_text(text: &str) -> String {
+    text.chars()
         .map(|c| match cell(c).0 {
             // What has no cell of its own.
             text if !text.starts_with(c) => c.escape_unicode().to_string(),
             text => text,
         })
-        .collect();
+        .collect()
+}
+
+/// A path for people: nothing that moves a terminal's cursor, and no longer than is of use.
+pub fn shown(path: &Path) -> String {
+    const LONGEST: usize = 200;
+    let text = shown_text(&path.display().to_string());
     // The end tells the files of one folder apart.
     match text.char_indices().rev().nth(LONGEST) {
         Some((at, _)) => format!("…{}", &text[text.ceil_char_boundary(at + 1)..]),

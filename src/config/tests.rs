@@ -22,7 +22,10 @@ fn read(text: &str, set: &[&str]) -> Result<Matrix, Errors> {
 
 /// `line:column message` of each error.
 fn errors(text: &str, set: &[&str]) -> Vec<String> {
-    let Err(errors) = read(text, set) else { return Vec::new() };
+    read(text, set).err().map_or_else(Vec::new, |errors| told(&errors))
+}
+
+fn told(errors: &Errors) -> Vec<String> {
     let line = |problem: &errors::Problem| match &problem.place {
         Some(place) => {
             let (line, column) = place.line_column();
@@ -74,7 +77,8 @@ fn one_line_is_a_scenario() {
         "kubernetes": "1.34.0",
         "nodes": 2,
         "proxy_mode": "iptables",
-        "sysctls": {}
+        "sysctls": {},
+        "dns": false
       }
     }
     "#);
@@ -259,6 +263,19 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
     "sigterm = 'exit'\nflows.enter_by = 'node-3'",
     "2:18 enter_by = \"node-3\": the cluster has no such node"
 )]
+#[case::parted("sigterm = 'exit'\nsettle = '1 0s'", "2:10 `settle` is no time: `1 0s`")]
+#[case::decimals(
+    "sigterm = 'exit'\nsettle = '0.1234567h'",
+    "2:10 `settle` has more decimals than a time can hold"
+)]
+#[case::a_table_in_quotes(
+    "sigterm = 'exit'\n'cluster.sysctls' = {}",
+    "2:1 unknown key `cluster.sysctls`"
+)]
+#[case::no_such_sysctls(
+    "sigterm = 'exit'\n[cluster.sysctls.kernel]",
+    "2:18 `kernel` is no sysctl of a net namespace"
+)]
 #[case::axes_in_a_scenario("sigterm = 'exit'\n[axes]\nrepeats = [1]", "2:2 `axes` in a scenario")]
 #[case::kubernetes_grace(
     "sigterm = 'exit'\nterminationGracePeriodSeconds = 30",
@@ -274,6 +291,38 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
 )]
 fn a_single_slip_is_a_single_error(#[case] text: &str, #[case] expected: &str) {
     assert_eq!(errors(text, &[]), [expected]);
+}
+
+/// What an axis or a misplaced key gets wrong is told once, and nothing is concluded from it.
+#[rstest]
+#[case::no_array(
+    "axes.readiness = 'fail'",
+    "2:18 the axis `readiness` must be an array of values, not a string"
+)]
+#[case::no_array_of_what_is_needed(
+    "axes.sigterm = 'exit'",
+    "2:16 the axis `sigterm` must be an array of values, not a string"
+)]
+#[case::empty("axes.readiness = []", "2:18 the axis `readiness` has no values")]
+#[case::wrong_word("axes.readiness = ['fial']", "2:19 `readiness` cannot be `fial`")]
+#[case::other_table("axes.cluster.sigterm = ['exit']", "2:14 unknown key `cluster.sigterm`")]
+#[case::misspelt("axes.sigtrem = ['exit']", "2:6 unknown key `sigtrem`")]
+#[case::above("readiness = 'fail'\n[axes]", "2:1 unknown key `readiness` in a matrix")]
+#[case::below_another(
+    "[axes]\n[cluster]\nreadiness = ['fail']",
+    "4:1 unknown key `cluster.readiness`"
+)]
+#[case::no_axes("[axes]\n[cluster]\nnodes = 2", "2:2 no axes")]
+#[case::no_axes_in_a_table("[axes.flows]", "2:2 no axes")]
+fn a_slip_of_an_axis_is_a_single_error(#[case] lines: &str, #[case] expected: &str) {
+    // One that takes no readiness, and one that has no sigterm of its own.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.toml"), "sigterm = 'exit'").unwrap();
+    std::fs::write(folder.path().join("b.toml"), "repeats = 1").unwrap();
+    let scenario = if expected.contains("sig") { "b.toml" } else { "a.toml" };
+    let file = folder.path().join("m.toml");
+    std::fs::write(&file, format!("scenarios = ['{scenario}']\n{lines}")).unwrap();
+    assert_eq!(told(&load(&file, &[], &[]).unwrap_err()), [expected]);
 }
 
 #[rstest]
@@ -358,6 +407,8 @@ fn everything_is_told_in_the_files_order() {
 #[case::short("proxy_mode=ipvs", "1:7 unknown key `proxy_mode`")]
 #[case::table("flows=3", "1:7 `flows` holds other keys")]
 #[case::axes("axes.readiness=[1]", "1:7 `axes.readiness` cannot be overridden")]
+#[case::equals_in_quotes("cluster.sysctls.\"a=b\"=1", "1:7 `a=b` is no sysctl of a net namespace")]
+#[case::quote_without_end("\"repeats=1", "1:7 unknown key `\"repeats`")]
 #[case::contradiction(
     "drain_window=31s",
     "1:20 the drain_window (31s) is not below the grace_period (30s by default)"

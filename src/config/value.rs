@@ -20,6 +20,7 @@ pub(super) enum Value {
     Word(&'static str),
     Count(u32),
     Time(Duration),
+    Truth(bool),
 }
 
 /// Reads a value for a key; `name` is the key's full name (a sysctl's is not the key's own).
@@ -39,6 +40,7 @@ pub(super) fn read(
         Kind::EnterBy => reader.enter_by(),
         Kind::Version => reader.version(),
         Kind::Sysctl => reader.sysctl(),
+        Kind::Truth => reader.truth(),
     }
 }
 
@@ -59,6 +61,10 @@ impl<'a> Reader<'a> {
     /// The key with a value (as in TOML) in the place of the wrong one, as it would be written there.
     fn written(&self, value: &str) -> String {
         match self.origin.layer {
+            // An option of its own, such as `--nodes`.
+            Layer::Flag if self.name.starts_with("--") => {
+                format!("{} {}", self.name, value.trim_matches('"'))
+            }
             Layer::Flag => {
                 let value = value.trim_matches('"');
                 let quote = if value.contains(' ') { "'" } else { "" };
@@ -96,7 +102,7 @@ impl<'a> Reader<'a> {
             return Err(self.wrong(what).help(format!("one of {all}")));
         };
         if let Some(word) = words.iter().find(|word| **word == text.as_ref()) {
-            if schema::NOT_YET.contains(&(self.key.name, word)) {
+            if schema::is_not_yet(self.key.name, word) {
                 return Err(self
                     .wrong(format!("cannot be {} yet", quote(text)))
                     .help("\"local\" and \"auto\" are supported"));
@@ -150,6 +156,10 @@ impl<'a> Reader<'a> {
             return Err(self.unknown_unit(text, unit));
         }
         let time = humantime::parse_duration(text).map_err(|e| self.no_time(text, &e))?;
+        // humantime would make one number of `1 0s`.
+        if is_parted(text) {
+            return Err(self.no_time_at_all(text));
+        }
         let problem = if time > schema::LONGEST {
             self.wrong("must be at most 24h")
         } else if whole_seconds && time.subsec_nanos() != 0 {
@@ -219,13 +229,19 @@ impl<'a> Reader<'a> {
             humantime::DurationError::UnknownUnit { unit, .. } if unit.is_empty() => {
                 self.no_unit(text.trim())
             }
-            humantime::DurationError::NumberOverflow => {
+            humantime::DurationError::NumberOverflow if is_long(text) => {
                 self.wrong("must be at most 24h").help(self.example())
             }
-            _ => self
-                .wrong(format!("is no time: {}", quote(text)))
-                .help(format!("a number and its unit; {}", self.example())),
+            humantime::DurationError::NumberOverflow => self
+                .wrong("has more decimals than a time can hold")
+                .help(format!("a smaller unit needs fewer; {}", self.example())),
+            _ => self.no_time_at_all(text),
         }
+    }
+
+    fn no_time_at_all(&self, text: &str) -> Problem {
+        self.wrong(format!("is no time: {}", quote(text)))
+            .help(format!("a number and its unit; {}", self.example()))
     }
 
     /// The place of a part of a string, if the source spells the string as it reads.
@@ -278,12 +294,21 @@ impl<'a> Reader<'a> {
         Err(self.wrong(format!("is no version like 1.34.0: {}", quote(text))).help(help))
     }
 
+    fn truth(&self) -> Result<Value, Problem> {
+        match self.value.get_ref() {
+            DeValue::Boolean(truth) => Ok(Value::Truth(*truth)),
+            other => Err(self
+                .wrong(format!("must be true or false, not {}", a_type(other)))
+                .help(self.example())),
+        }
+    }
+
     fn sysctl(&self) -> Result<Value, Problem> {
         let text = match self.value.get_ref() {
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) => match integer(number) {
                 Some(number) => number.to_string(),
-                None => return Err(self.wrong("is too large")),
+                None => return Err(self.wrong("is too large").help("for example 1")),
             },
             other => {
                 let what = format!("must be a string or a whole number, not {}", a_type(other));
@@ -291,11 +316,14 @@ impl<'a> Reader<'a> {
             }
         };
         if text.trim().is_empty()
-            || text.len() > 200
+            || text.len() > schema::LONGEST_SYSCTL
             || text.chars().any(|c| c.is_control() && c != '\t')
         {
             return Err(self
-                .wrong("must be one line of text, neither empty nor longer than 200 bytes")
+                .wrong(format!(
+                    "must be one line of text, neither empty nor longer than {} bytes",
+                    schema::LONGEST_SYSCTL
+                ))
                 .help("for example \"1\""));
         }
         Ok(Value::Text(text))
@@ -319,6 +347,26 @@ fn unknown_unit(text: &str) -> Option<std::ops::Range<usize>> {
         }
     }
     None
+}
+
+/// Whether white space stands within a number.
+fn is_parted(text: &str) -> bool {
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let mut words = text.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let next = words.peek().is_some_and(|next| next.starts_with(is_number));
+        if next && word.ends_with(is_number) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether one of a time's numbers is beyond the longest time in any unit.
+fn is_long(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_digit() && c != '.')
+        .filter_map(|number| number.split('.').next()?.parse::<f64>().ok())
+        .any(|number| number > schema::LONGEST.as_millis() as f64)
 }
 
 /// `None` if it fits no integer at all.

@@ -72,12 +72,17 @@ impl Bars {
 impl View for Bars {
     fn event(&mut self, event: &RunEvent) {
         match event {
-            RunEvent::RunStarted { arms, trials, expected, output, matrix } => {
+            RunEvent::RunStarted { arms, trials, recorded, expected, output, matrix } => {
                 (self.arms, self.expected) = (*arms, *expected);
                 self.run.set_length(*trials as u64);
+                self.run.set_position(*recorded as u64);
                 self.run.set_message(self.left());
-                let arms = words::count(*arms, "arm");
-                self.say(&format!("{matrix}: {arms}, into {}", output.display()));
+                let (arms, trials) =
+                    (words::count(*arms, "arm"), words::trials(*trials, *recorded));
+                self.say(&format!(
+                    "{matrix}: {arms}, {trials}, into {}",
+                    crate::config::shown(output)
+                ));
             }
             RunEvent::ArmStarted { arm, number, .. } => {
                 self.arm = format!("arm {number} of {}: {arm}", self.arms);

@@ -44,15 +44,16 @@ impl Lines {
 impl View for Lines {
     fn event(&mut self, event: &RunEvent) {
         match event {
-            RunEvent::RunStarted { matrix, arms, trials, expected, output } => {
+            RunEvent::RunStarted { matrix, arms, trials, recorded, expected, output } => {
                 self.arms = *arms;
                 let expected = words::span(*expected);
-                let output = output.display();
-                let (arms, trials) = (words::count(*arms, "arm"), words::count(*trials, "trial"));
+                let output = crate::config::shown(output);
+                let (arms, trials) =
+                    (words::count(*arms, "arm"), words::trials(*trials, *recorded));
                 self.line(&format!("{matrix}: {arms}, {trials}, about {expected}, into {output}"));
             }
-            RunEvent::ArmStarted { arm, number, trials } => {
-                let trials = words::count(*trials as usize, "trial");
+            RunEvent::ArmStarted { arm, number, trials, recorded } => {
+                let trials = words::trials(*trials as usize, *recorded as usize);
                 let of = self.arms;
                 self.line(&format!("arm {number} of {of}: {arm}, {trials}; cluster coming up"));
             }
@@ -122,10 +123,11 @@ mod tests {
                 matrix: "paper".into(),
                 arms: 1,
                 trials: 2,
+                recorded: 0,
                 expected: second * 77,
                 output: "results/paper".into(),
             },
-            RunEvent::ArmStarted { arm: "exit-delete".into(), number: 1, trials: 2 },
+            RunEvent::ArmStarted { arm: "exit-delete".into(), number: 1, trials: 2, recorded: 0 },
             RunEvent::ClusterUp { cluster: "dw-1".into(), took: second * 4 },
             RunEvent::TrialStarted { id, expected: second * 20 },
             RunEvent::Phase { phase: Phase::Settle, expected: Some(second * 10) },

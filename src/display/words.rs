@@ -22,6 +22,12 @@ pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// `25 trials`, `25 trials (8 already recorded)`.
+pub fn trials(n: usize, recorded: usize) -> String {
+    let all = count(n, "trial");
+    if recorded == 0 { all } else { format!("{all} ({recorded} already recorded)") }
+}
+
 /// One trial in a line: `measured: tcp 10 reset (last 29 ms), udp 10 rehomed (last 2.4 s)`.
 pub fn trial(trial: &Trial) -> String {
     match trial.outcome {
@@ -69,6 +75,12 @@ fn instant(ms: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_recorded_already_is_told_where_there_is_some() {
+        assert_eq!(trials(1, 0), "1 trial");
+        assert_eq!(trials(25, 8), "25 trials (8 already recorded)");
+    }
 
     #[test]
     fn spans_are_rounded_to_what_a_waiting_person_wants() {

@@ -178,6 +178,7 @@ impl Core {
                 self.ready(usize::try_from(event.data()).unwrap_or(usize::MAX), event.events());
             }
         }
+        self.look_for_drops(0, self.flows.len());
         self.stopped = true;
         let at_ns = monotonic_ns();
         for flow in &mut self.flows {
@@ -185,9 +186,21 @@ impl Core {
         }
     }
 
-    /// What each flow is at.
-    pub fn states(&self) -> Vec<FlowState> {
-        self.flows.iter().map(|flow| flow.story.state(flow.protocol)).collect()
+    /// What `count` flows are at, from the one with this index.
+    pub fn states(&self, from: usize, count: usize) -> impl Iterator<Item = FlowState> {
+        let flows = self.flows.iter().skip(from).take(count);
+        flows.map(|flow| flow.story.state(flow.protocol))
+    }
+
+    /// Tells what the sockets of these flows have dropped; gives whether there are more flows.
+    pub fn look_for_drops(&mut self, from: usize, count: usize) -> bool {
+        let Self { flows, shared, .. } = self;
+        for flow in flows.iter_mut().skip(from).take(count) {
+            if let FlowSocket::Udp(link) = &mut flow.socket {
+                link.tell_drops(&flow.story, shared);
+            }
+        }
+        from + count < flows.len()
     }
 
     /// The stories, in the order of the specs.

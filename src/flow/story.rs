@@ -198,6 +198,12 @@ impl Story {
         self.runs.push(Run { refusal, from_ns: at_ns, until_ns: at_ns, count: 1 });
     }
 
+    /// Its own socket dropped `count` datagrams, some time after `since_ns`.
+    pub fn dropped_here(&self, since_ns: i64, at_ns: i64, count: u64, sink: &Sink) {
+        let event = Event::DroppedHere { flow: self.flow(), since: Stamp::runner(since_ns), count };
+        let _ = sink.send(Observation::at_most(Stamp::runner(at_ns), Source::Counters, event));
+    }
+
     /// The app announced that it is about to close.
     pub fn bye(&self, at_ns: i64, sink: &Sink) {
         emit(sink, at_ns, Event::Bye { flow: self.flow() });

@@ -23,6 +23,9 @@ use crate::clock::monotonic_ns;
 #[derive(Debug)]
 pub struct Link {
     socket: UdpSocket,
+    /// What its receive buffer had dropped when that was last looked at.
+    dropped: u32,
+    looked_ns: i64,
 }
 
 impl AsFd for Link {
@@ -46,7 +49,39 @@ impl Link {
         socket.connect(&remote.into())?;
         let socket = UdpSocket::from(socket);
         let local = socket.local_addr()?;
-        Ok((Self { socket }, local))
+        Ok((Self { socket, dropped: 0, looked_ns: monotonic_ns() }, local))
+    }
+
+    /// Tells what this socket has dropped since it was last looked at: datagrams that had arrived,
+    /// and that its buffer had no room for.
+    pub fn tell_drops(&mut self, story: &Story, shared: &mut Shared) {
+        // A kernel that does not say so (before 4.11) is one whose drops are not known.
+        let Some(dropped) = self.count_of_drops() else { return };
+        let at_ns = monotonic_ns();
+        let (more, since_ns) = (dropped.wrapping_sub(self.dropped), self.looked_ns);
+        (self.dropped, self.looked_ns) = (dropped, at_ns);
+        if more > 0 {
+            shared.counters.dropped += u64::from(more);
+            story.dropped_here(since_ns, at_ns, more.into(), &shared.sink);
+        }
+    }
+
+    /// The kernel's own count of what it dropped at this socket.
+    fn count_of_drops(&self) -> Option<u32> {
+        const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
+        let mut info = [0_u32; DROPS + 1];
+        let mut length = size_of_val(&info) as libc::socklen_t;
+        // SAFETY: `info` is writable for `length` bytes, and both outlive the call.
+        let result = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                info.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        (result == 0 && length as usize == size_of_val(&info)).then_some(info[DROPS])
     }
 
     /// Sends a heartbeat.

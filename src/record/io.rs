@@ -36,24 +36,28 @@ pub enum ReadError {
         path.display()
     )]
     Newer { path: PathBuf, found: String, newest: &'static str },
+    #[error("{}: is no report of drainwatch (Go) 0.1 that can be read: {reason}", path.display())]
+    GoReport { path: PathBuf, reason: String },
     #[error("{}: holds {id} ({outcome}), which belongs at {expected}", path.display())]
     Misplaced { path: PathBuf, id: String, outcome: String, expected: String },
 }
 
+/// How the name of a file begins and ends that is being written and is not yet what it will be.
+/// The leading dot keeps it out of what a reader looks for.
+const UNFINISHED: (&str, &str) = (".drainwatch-", ".tmp");
+
 /// Replaces `path` with `bytes` at one instant: a reader, or a run that is killed here, finds the
-/// old file or the new one, never a part. Folders on the way are made.
+/// old file or the new one, never a part. Folders on the way are made. On return all of it is on
+/// disk, the way to it included.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    fs::create_dir_all(folder).map_err(failed)?;
-    // In the same folder, since a rename is atomic within one file system only; the leading dot
-    // keeps it out of what a reader looks for. The mode is what the umask makes of any new file.
+    let folder = parent(path);
+    make_folder(folder).map_err(failed)?;
+    // In the same folder, since a rename is atomic within one file system only. The mode is what
+    // the umask makes of any new file.
     let mut file = tempfile::Builder::new()
-        .prefix(".drainwatch-")
-        .suffix(".tmp")
+        .prefix(UNFINISHED.0)
+        .suffix(UNFINISHED.1)
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
         .tempfile_in(folder)
         .map_err(failed)?;
@@ -61,7 +65,38 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     file.as_file().sync_all().map_err(failed)?;
     file.persist(path).map_err(|error| failed(error.error))?;
     // The rename itself is on disk once the folder is.
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+    sync_folder(folder).map_err(failed)
+}
+
+/// Makes a folder, and those on the way to it that are not there; each is on disk on return.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Ok(()) => sync_folder(parent(folder)),
+        Err(_) if folder.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !parent(folder).exists() => {
+            make_folder(parent(folder))?;
+            make_folder(folder)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts on disk which files a folder holds.
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// The folder that a path lies in; a bare name lies in the current one.
+pub(super) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether a file of this name is what a writer that was killed has left.
+pub(super) fn is_unfinished(name: &str) -> bool {
+    name.starts_with(UNFINISHED.0) && name.ends_with(UNFINISHED.1)
 }
 
 /// Writes a record as JSON, atomically.
@@ -71,13 +106,18 @@ pub fn write_json<T: Serialize>(path: &Path, record: &T) -> Result<(), WriteErro
     write_atomic(path, &bytes)
 }
 
+/// The file's content.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
+    fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })
+}
+
 /// Reads a record whose `format` is `newest` or an older version of it (`"drainwatch.trial/1"`).
 pub fn read_json<T: DeserializeOwned>(path: &Path, newest: &'static str) -> Result<T, ReadError> {
     #[derive(Deserialize)]
     struct Head {
         format: String,
     }
-    let bytes = fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+    let bytes = read_bytes(path)?;
     let no_record = |source| ReadError::Json { path: path.to_owned(), source };
     // The format first: what a newer version holds need not fit this version's types.
     let head: Head = serde_json::from_slice(&bytes).map_err(no_record)?;
@@ -132,6 +172,20 @@ mod tests {
         write_atomic(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn folders_on_the_way_are_made_and_a_file_in_their_place_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b/c");
+        make_folder(&deep).unwrap();
+        make_folder(&deep).unwrap();
+        assert!(deep.is_dir());
+        fs::write(dir.path().join("file"), "").unwrap();
+        let error = make_folder(&dir.path().join("file")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert!(make_folder(&dir.path().join("file/below")).is_err());
+        assert!(make_folder(Path::new("")).is_err());
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! Everything that reports, comparisons and exit codes say is read from here. Written atomically;
 //! a reader refuses a newer major version.
 
+mod claim;
+mod folders;
+mod go_v01;
 mod io;
 mod layout;
 mod run;
@@ -16,14 +19,16 @@ use crate::config::Scenario;
 use crate::observation::{Observation, Target};
 use crate::verdict::{self, FindingBound, Findings, FlowRecord, Outcome, Repeat};
 
-pub use io::{ReadError, WriteError, read_json, write_atomic, write_json};
+pub use claim::{Claim, ClaimError, UNFINISHED_LOGS};
+pub use folders::name as folder_name;
+pub use io::{ReadError, WriteError, make_folder, read_json, write_atomic, write_json};
 pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 
 /// The format of a trial's record.
 pub const TRIAL_FORMAT: &str = "drainwatch.trial/1";
 
 /// One trial.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Trial {
     /// [`TRIAL_FORMAT`].
     pub format: String,
@@ -57,6 +62,9 @@ pub struct Trial {
     pub started_at: String,
     /// The pod that was terminated.
     pub target: Option<Target>,
+    /// The checks that held before the trigger, in their order, with their figures.
+    #[serde(default)]
+    pub checks: Vec<Check>,
     /// Every observation, in the order of time.
     pub observations: Vec<Observation>,
     /// What became of each flow; judged from `observations`.
@@ -71,6 +79,9 @@ pub struct Trial {
     /// The same, from the runner and the timeline: kept when the trial is judged anew.
     #[serde(default)]
     pub runner_warnings: Vec<String>,
+    /// Where another tool measured and judged it; null for trials of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Imported>,
 }
 
 impl Trial {
@@ -79,10 +90,10 @@ impl Trial {
         self.runner_warnings.iter().chain(&self.warnings).map(String::as_str)
     }
 
-    /// Judges it anew from its observations; what its runner had to say is kept. A record that has
-    /// no observations (an import of what another tool judged) stays as it is.
+    /// Judges it anew from its observations; what its runner had to say is kept. An import stays
+    /// as its own tool judged it, and so does a record that has no observations.
     pub fn judge_anew(&mut self) {
-        if self.observations.is_empty() {
+        if self.imported.is_some() || self.observations.is_empty() {
             return;
         }
         let target = self.target.as_ref();
@@ -94,6 +105,17 @@ impl Trial {
     }
 }
 
+/// A check of preflight or settle that held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Check {
+    /// Its name: `kept-up`.
+    pub check: String,
+    /// What had to hold.
+    pub invariant: String,
+    /// What was found, with figures.
+    pub found: String,
+}
+
 /// Where the fates of an arm's measured trials differ, in sentences.
 pub fn disagreements(trials: &[Trial]) -> Vec<String> {
     let measured = trials.iter().filter(|trial| trial.outcome == Outcome::Measured);
@@ -103,7 +125,7 @@ pub fn disagreements(trials: &[Trial]) -> Vec<String> {
 }
 
 /// The build that measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Tool {
     /// The package's version.
     pub version: String,
@@ -117,8 +139,17 @@ pub struct Tool {
     pub probe_sha256: String,
 }
 
+/// What another tool measured and judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Imported {
+    /// The tool and its version: `drainwatch (Go) 0.1.0`.
+    pub from: String,
+    /// The cluster, as far as it was told: `Kubernetes 1.34.0, 2 nodes, iptables, kindnet`.
+    pub cluster: String,
+}
+
 /// Where a trial was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EnvironmentRef {
     /// The environment record, relative to the run's folder.
     pub file: String,

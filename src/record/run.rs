@@ -3,13 +3,13 @@
 //! Takes the plan; gives `run.json` and, with the trial records below it, a run's folder as one
 //! value. Knows nothing of how trials are run or reported.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::folders::{self, name, runs_in, trial_files};
 use super::io::{self, ReadError, WriteError};
-use super::{Outcome, TRIAL_FORMAT, Tool, Trial};
+use super::{Outcome, TRIAL_FORMAT, Tool, Trial, go_v01};
 use crate::plan::Plan;
 
 /// The format of a run's record.
@@ -19,7 +19,7 @@ pub const RUN_FORMAT: &str = "drainwatch.run/1";
 pub const RUN_FILE: &str = "run.json";
 
 /// One `apply`, and every resumption of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Run {
     /// [`RUN_FORMAT`].
     pub format: String,
@@ -29,6 +29,9 @@ pub struct Run {
     pub plan: Plan,
     /// Wall-clock time of its start, UTC, RFC 3339.
     pub started_at: String,
+    /// The same of each time that it was resumed.
+    #[serde(default)]
+    pub resumed_at: Vec<String>,
     /// The same of its end; null while it goes on, and for one that was killed.
     pub ended_at: Option<String>,
     /// One for each of the plan's arms, in its order.
@@ -38,7 +41,7 @@ pub struct Run {
 }
 
 /// How far an arm has come.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ArmState {
     /// The arm's name.
     pub name: String,
@@ -53,10 +56,13 @@ pub struct ArmState {
     /// Trials whose trigger the API refused.
     #[serde(default)]
     pub trials_refused: u32,
+    /// Aborted trials that were run again; their records lie in `ARM/superseded/`.
+    #[serde(default)]
+    pub trials_superseded: u32,
 }
 
 /// How far an arm has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArmStage {
     /// Nothing was done yet.
@@ -71,6 +77,8 @@ pub enum ArmStage {
     Failed,
     /// A signal ended the run in it.
     Interrupted,
+    /// Its earlier trials were measured in another environment than there is now.
+    Refused,
 }
 
 impl Run {
@@ -82,6 +90,7 @@ impl Run {
             tool,
             plan,
             started_at,
+            resumed_at: Vec::new(),
             ended_at: None,
             arms,
             interrupted: None,
@@ -109,7 +118,19 @@ impl ArmState {
             trials_measured: 0,
             trials_aborted: 0,
             trials_refused: 0,
+            trials_superseded: 0,
         }
+    }
+
+    /// Counts its trials among these anew.
+    pub fn count(&mut self, trials: &[Trial]) {
+        let of = |outcome| {
+            let of = trials.iter().filter(|t| t.arm == self.name && t.outcome == outcome);
+            of.count() as u32 // an arm's repeats are a u32
+        };
+        self.trials_measured = of(Outcome::Measured);
+        self.trials_aborted = of(Outcome::Aborted);
+        self.trials_refused = of(Outcome::TriggerRefused);
     }
 }
 
@@ -129,16 +150,24 @@ pub struct RunFolder {
 pub enum LoadError {
     #[error("{}: can't be read: {source}", dir.display())]
     Folder { dir: PathBuf, source: std::io::Error },
-    #[error("{}: holds no trial record (ARM/trial-001.json)", dir.display())]
-    NoRecords { dir: PathBuf },
+    /// `runs` are the folders in it that do hold some.
+    #[error("{}: holds no trial record (ARM/trial-001.json){}", dir.display(), folders::they_hold_some(runs))]
+    NoRecords { dir: PathBuf, runs: Vec<PathBuf> },
+    #[error(
+        "{}: holds trial records and reports of drainwatch (Go)\n  put the reports into a folder of their own, and name both",
+        dir.display()
+    )]
+    Mixed { dir: PathBuf },
     /// All of them, so that nobody sums up a part of a run without knowing it.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Unreadable(Vec<ReadError>),
 }
 
 /// Reads a run's folder: `run.json` and each `ARM/trial-NNN.json` and `ARM/trial-NNN.aborted.json`.
-/// Other files, temporary ones among them, are not looked at. A folder with `run.json` alone is a
-/// run that has measured nothing yet.
+/// Other files are not looked at: temporary ones, and `ARM/superseded/`, where the records of aborted
+/// trials lie that were run again. A folder with `run.json` alone is a run that has measured nothing
+/// yet. A folder that holds the Go tool's reports instead (`ARM/trial-NNN/report.json`, or
+/// `trial-NNN/report.json` of one arm) is read as its trials.
 pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
     let mut unreadable = Vec::new();
     let run = match Run::read(dir) {
@@ -156,11 +185,22 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
             Err(error) => unreadable.push(error),
         }
     }
+    let reports = go_v01::find(dir)?;
+    if !reports.is_empty() && (run.is_some() || !trials.is_empty() || !unreadable.is_empty()) {
+        return Err(LoadError::Mixed { dir: dir.to_owned() });
+    }
+    let matrix = name(dir);
+    for report in reports {
+        match go_v01::read(&report.path, &matrix, &report.arm) {
+            Ok(trial) => trials.push(trial),
+            Err(error) => unreadable.push(error),
+        }
+    }
     if !unreadable.is_empty() {
         return Err(LoadError::Unreadable(unreadable));
     }
     if trials.is_empty() && run.is_none() {
-        return Err(LoadError::NoRecords { dir: dir.to_owned() });
+        return Err(LoadError::NoRecords { dir: dir.to_owned(), runs: runs_in(dir)? });
     }
     let place = |arm: &str| {
         let arms = run.as_ref().map_or(&[][..], |run| &run.arms);
@@ -172,36 +212,6 @@ pub fn load_run_dir(dir: &Path) -> Result<RunFolder, LoadError> {
         key(a).cmp(&key(b))
     });
     Ok(RunFolder { run, trials })
-}
-
-/// The trial records in the folders below `dir`, by path.
-fn trial_files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    let mut found = Vec::new();
-    for arm in entries(dir)?.into_iter().filter(|path| path.is_dir()) {
-        // Regular files only: reading a pipe of that name would never end.
-        let is_trial = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(is_trial_file) && path.is_file()
-        };
-        found.extend(entries(&arm)?.into_iter().filter(is_trial));
-    }
-    found.sort();
-    Ok(found)
-}
-
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    let failed = |source| LoadError::Folder { dir: dir.to_owned(), source };
-    let entries = fs::read_dir(dir).map_err(failed)?;
-    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
-}
-
-/// `trial-NNN.json` or `trial-NNN.aborted.json`.
-fn is_trial_file(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("trial-").and_then(|rest| rest.strip_suffix(".json")) else {
-        return false;
-    };
-    let number = rest.strip_suffix(".aborted").unwrap_or(rest);
-    number.len() >= 3 && number.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// A record must lie where its arm, repeat and outcome put it: a copy under another name would be
@@ -242,6 +252,7 @@ impl Trial {
 mod tests {
     use super::*;
     use crate::stories;
+    use std::fs;
 
     fn ids(folder: &RunFolder) -> Vec<&str> {
         folder.trials.iter().map(|trial| trial.id.as_str()).collect()

@@ -3,6 +3,7 @@
 //! Takes trial records; gives counts and statistics over an arm's measured trials. Aborted trials
 //! and refused triggers are kept apart and never counted in.
 
+use super::part::Part;
 use super::stats::Stats;
 use crate::observation::Protocol;
 use crate::record::Trial;
@@ -12,25 +13,41 @@ use crate::verdict::{Fate, FlowRecord, Outcome};
 #[derive(Debug)]
 pub(super) struct Arm<'a> {
     pub name: &'a str,
+    /// The folder that they are of.
+    pub part: &'a Part<'a>,
     /// Those that count.
     pub measured: Vec<&'a Trial>,
     /// Aborted ones and those of which the trigger was refused.
     pub others: Vec<&'a Trial>,
 }
 
-/// The arms, in the order in which their first trials come.
-pub(super) fn arms(trials: &[Trial]) -> Vec<Arm<'_>> {
+/// The arms, in the order in which their first trials come; those of several folders that do the
+/// same to the same app stand beside each other, those of one name first. Arms of one name in two folders are two arms.
+pub(super) fn arms<'a>(parts: &'a [Part<'a>]) -> Vec<Arm<'a>> {
     let mut arms: Vec<Arm> = Vec::new();
-    for trial in trials {
-        let name = trial.arm.as_str();
-        let at = arms.iter().position(|arm| arm.name == name).unwrap_or_else(|| {
-            arms.push(Arm { name, measured: Vec::new(), others: Vec::new() });
-            arms.len() - 1
-        });
-        match trial.outcome {
-            Outcome::Measured => arms[at].measured.push(trial),
-            Outcome::Aborted | Outcome::TriggerRefused => arms[at].others.push(trial),
+    for part in parts {
+        let before = arms.len();
+        for trial in part.trials {
+            let name = trial.arm.as_str();
+            let known = arms[before..].iter().position(|arm| arm.name == name);
+            let at = known.map_or(arms.len(), |at| before + at);
+            if known.is_none() {
+                arms.push(Arm { name, part, measured: Vec::new(), others: Vec::new() });
+            }
+            match trial.outcome {
+                Outcome::Measured => arms[at].measured.push(trial),
+                Outcome::Aborted | Outcome::TriggerRefused => arms[at].others.push(trial),
+            }
         }
+    }
+    if parts.len() > 1 {
+        let kind = |arm: &Arm| arm.any().map(|t| (t.config.sigterm, t.config.trigger));
+        let known: Vec<_> = arms.iter().map(|arm| (kind(arm), arm.name)).collect();
+        arms.sort_by_key(|arm| {
+            let kind = kind(arm);
+            let first = known.iter().position(|(known, _)| *known == kind);
+            (first, known.iter().position(|known| *known == (kind, arm.name)))
+        });
     }
     arms
 }
@@ -49,6 +66,13 @@ impl<'a> Arm<'a> {
     /// A finding over the measured trials that have it.
     pub fn finding(&self, name: &str) -> Option<Stats> {
         self.stats(|trial| finding(trial, name))
+    }
+
+    /// Whether a finding of some trial was read on a clock of which the distance to the runner's
+    /// has no known bound.
+    pub fn approximate(&self, name: &str) -> bool {
+        let mut bounds = self.measured.iter().filter_map(|t| t.finding_bounds.get(name));
+        bounds.any(|bound| bound.plus_minus_ms.is_none())
     }
 
     /// A figure of each measured trial.

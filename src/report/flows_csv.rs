@@ -2,10 +2,11 @@
 
 use super::ReportError;
 use super::csv::{Cell, table};
+use super::part::Part;
 use crate::record::Trial;
-use crate::verdict::FlowRecord;
+use crate::verdict::{Fate, FlowRecord};
 
-const HEADER: [&str; 19] = [
+const HEADER: [&str; 21] = [
     "trial",
     "matrix",
     "arm",
@@ -25,20 +26,30 @@ const HEADER: [&str; 19] = [
     "last_instance",
     "cause",
     "cause_basis",
+    "run",
+    "imported_from",
 ];
 
-pub(super) fn render(trials: &[Trial]) -> Result<Vec<u8>, ReportError> {
-    let rows = trials.iter().flat_map(|trial| trial.flows.iter().map(|flow| row(trial, flow)));
+pub(super) fn render(parts: &[Part]) -> Result<Vec<u8>, ReportError> {
+    let trials = parts.iter().flat_map(|part| part.trials.iter().map(move |trial| (part, trial)));
+    let rows =
+        trials.flat_map(|(part, trial)| trial.flows.iter().map(move |flow| row(part, trial, flow)));
     table("flows.csv", &HEADER.map(str::to_owned), rows)
 }
 
-fn row(trial: &Trial, flow: &FlowRecord) -> Vec<Cell> {
+fn row(part: &Part, trial: &Trial, flow: &FlowRecord) -> Vec<Cell> {
     let (first, last) = (flow.spans.first(), flow.spans.last());
     let instance = |span: Option<&crate::verdict::FlowSpan>| {
         Cell::from(span.map(|span| span.by.instance.clone()))
     };
     let answers = flow.spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.answers));
     let cause = flow.cause.as_ref();
+    // What another tool did not tell of is no measurement of none.
+    let told = |cell| if trial.imported.is_some() { Cell::Empty } else { cell };
+    let refusals = match flow.fate {
+        Fate::NotMeasured => told(Cell::Count(flow.refusals)),
+        _ => Cell::Count(flow.refusals),
+    };
     vec![
         Cell::text(&trial.id),
         Cell::text(&trial.matrix),
@@ -50,14 +61,16 @@ fn row(trial: &Trial, flow: &FlowRecord) -> Vec<Cell> {
         Cell::text(flow.fate.name()),
         flow.ended_ms.into(),
         flow.outage_ms.into(),
-        Cell::Count(flow.refusals),
-        Cell::count(flow.spans.len()),
-        Cell::Count(answers),
+        refusals,
+        told(Cell::count(flow.spans.len())),
+        told(Cell::Count(answers)),
         first.map(|span| span.from_ms).into(),
         flow.spans.iter().map(|span| span.to_ms).max_by(f64::total_cmp).into(),
         instance(first),
         instance(last),
         cause.map(|cause| cause.text.clone()).into(),
         cause.map(|cause| cause.basis.name().to_owned()).into(),
+        Cell::text(part.name),
+        trial.imported.as_ref().map(|imported| imported.from.clone()).into(),
     ]
 }

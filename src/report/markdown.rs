@@ -7,53 +7,76 @@ use minijinja::{Environment, context};
 
 use super::ReportError;
 use super::arms::{Arm, arms, count, finding, flows};
-use super::words::{self, NOT_MEASURED};
+use super::part::{Part, are_told_apart};
+use super::provenance::{build, clocks, imported, mixed, place, unique};
+use super::words;
 use crate::config::Sigterm;
 use crate::observation::Protocol;
 use crate::record::disagreements;
-use crate::record::{ArmStage, Run, Trial};
+use crate::record::{ArmStage, Trial};
 use crate::verdict::{Cause, Fate, FlowRecord, Outcome};
 
 /// The page.
-pub fn markdown(trials: &[Trial], run: Option<&Run>) -> Result<String, ReportError> {
-    render(trials, run).map_err(|error| ReportError::Render {
+pub fn markdown(parts: &[Part]) -> Result<String, ReportError> {
+    render(parts).map_err(|error| ReportError::Render {
         file: "summary.md",
         // The alternate form names the template's line.
         reason: format!("{error:#}"),
     })
 }
 
-type Row = Vec<String>;
+pub(super) type Row = Vec<String>;
 
-fn render(trials: &[Trial], run: Option<&Run>) -> Result<String, minijinja::Error> {
-    let arms = arms(trials);
+fn render(parts: &[Part]) -> Result<String, minijinja::Error> {
+    let arms = arms(parts);
+    let trials = || parts.iter().flat_map(|part| part.trials);
+    // Each row begins with its run where there are several.
+    let apart = are_told_apart(parts);
+    let of = |part: &Part, row: Row| {
+        if apart { std::iter::once(part.origin()).chain(row).collect() } else { row }
+    };
+    let named = |part: &Part| if apart { format!("{}: ", part.name) } else { String::new() };
     let with = |protocol| arms.iter().filter(move |arm| has(arm, protocol));
-    let number = |outcome| trials.iter().filter(|t| t.outcome == outcome).count();
+    let number = |outcome| trials().filter(|t| t.outcome == outcome).count();
     let mut tcp: Vec<&Arm> = with(Protocol::Tcp).collect();
     tcp.sort_by_key(|arm| arm.any().map(|trial| trial.config.sigterm as u8));
     let context = context! {
-        title => unique(trials.iter().map(|trial| trial.matrix.clone())).join(", "),
+        run => if apart { vec!["run"] } else { Vec::new() },
+        title => unique(trials().map(|trial| trial.matrix.clone())).join(", "),
         measured => number(Outcome::Measured),
         aborted => number(Outcome::Aborted),
         refused => number(Outcome::TriggerRefused),
-        interrupted => run.and_then(|run| run.interrupted.clone()),
-        builds => unique(trials.iter().map(build)),
-        arms => rows(arms.iter().map(|arm| place(arm, run))),
-        mixed => mixed(&arms),
-        disagreements => disagreements(trials),
-        clocks => clocks(trials),
-        every => rows(arms.iter().map(every)),
-        tcp => rows(tcp.into_iter().map(tcp_row)),
-        dead => rows(arms.iter().flat_map(|arm| arm.measured.iter().filter_map(|t| dead(t)))),
-        dead_arms => rows(arms.iter().filter_map(dead_arm)),
-        udp => rows(with(Protocol::Udp).map(udp_row)),
-        others => rows(arms.iter().flat_map(|arm| arm.others.iter().map(|t| other(t)))),
-        unfinished => rows(run.iter().flat_map(|run| &run.arms).filter(|a| a.state != ArmStage::Done)
-            .map(|a| vec![a.name.clone(), words::of(&a.state), a.reason.clone().unwrap_or_default()])),
-        warnings => rows(trials.iter().flat_map(|trial| {
-            trial.all_warnings().map(|warning| vec![trial.id.clone(), warning.to_owned()])
+        superseded => parts.iter().filter_map(|part| part.run).flat_map(|run| &run.arms)
+            .map(|arm| arm.trials_superseded).sum::<u32>(),
+        interrupted => parts.iter().filter_map(|part| interrupted(part, apart)).collect::<Vec<_>>(),
+        builds => unique(trials().filter(|trial| trial.imported.is_none()).map(build)),
+        imported => unique(trials().filter_map(imported)),
+        arms => rows(arms.iter().map(|arm| of(arm.part, place(arm)))),
+        mixed => mixed(&arms).map(|(arm, line)| named(arm.part) + &line).collect::<Vec<_>>(),
+        disagreements => parts.iter().flat_map(|part| {
+            disagreements(part.trials).into_iter().map(move |line| named(part) + &line)
+        }).collect::<Vec<_>>(),
+        clocks => clocks(trials()),
+        every => rows(arms.iter().map(|arm| of(arm.part, every(arm)))),
+        tcp => rows(tcp.into_iter().map(|arm| of(arm.part, tcp_row(arm)))),
+        dead => rows(arms.iter().flat_map(|arm| {
+            arm.measured.iter().filter_map(move |t| Some(of(arm.part, dead(t)?)))
         })),
-        causes => rows(arms.iter().flat_map(causes)),
+        dead_arms => rows(arms.iter().filter_map(|arm| Some(of(arm.part, dead_arm(arm)?)))),
+        udp => rows(with(Protocol::Udp).map(|arm| of(arm.part, udp_row(arm)))),
+        others => rows(arms.iter().flat_map(|arm| {
+            arm.others.iter().map(move |t| of(arm.part, other(t)))
+        })),
+        unfinished => rows(parts.iter().flat_map(|part| {
+            unfinished(part).into_iter().map(move |row| of(part, row))
+        })),
+        warnings => rows(parts.iter().flat_map(|part| {
+            let warnings = part.warnings(|_| true).into_iter();
+            warnings.map(move |(who, text)| of(part, vec![who, text.to_owned()]))
+        })),
+        causes => rows(arms.iter().flat_map(|arm| {
+            causes(arm).into_iter().map(move |row| of(arm.part, row))
+        })),
     };
     let mut environment = Environment::new();
     // A bar or a line break in a reason must not end its cell.
@@ -70,117 +93,45 @@ fn rows(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     rows.collect()
 }
 
-fn unique(values: impl Iterator<Item = String>) -> Row {
-    let mut seen = Vec::new();
-    for value in values {
-        if !seen.contains(&value) {
-            seen.push(value);
-        }
-    }
-    seen
-}
-
 /// Whether its measured trials held such flows.
 fn has(arm: &Arm, protocol: Protocol) -> bool {
     arm.measured.iter().any(|trial| flows(trial, protocol).next().is_some())
 }
 
-fn build(trial: &Trial) -> String {
-    let tool = &trial.tool;
-    let changed = if tool.dirty == Some(true) { ", with local changes" } else { "" };
-    let commit: String = tool.commit.chars().take(12).collect();
-    format!("{} (commit {commit}{changed})", tool.version)
+fn interrupted(part: &Part, apart: bool) -> Option<String> {
+    let signal = part.run?.interrupted.as_ref()?;
+    let name = if apart { format!(" {}", part.name) } else { String::new() };
+    Some(format!("The run{name} was interrupted: {signal}."))
 }
 
-/// What an arm was and where it was measured.
-fn place(arm: &Arm, run: Option<&Run>) -> Row {
-    let Some(trial) = arm.any() else { return Vec::new() };
-    let planned = run.and_then(|run| run.plan.arms.iter().find(|a| a.name == arm.name));
-    let cluster = planned.map_or(NOT_MEASURED.to_owned(), |planned| {
-        let cluster = &planned.cluster;
-        format!(
-            "Kubernetes {}, {} {}, {}, {}",
-            cluster.kubernetes,
-            cluster.nodes,
-            if cluster.nodes == 1 { "node" } else { "nodes" },
-            words::of(&cluster.proxy_mode),
-            words::of(&cluster.provider),
-        )
-    });
-    let all = || arm.measured.iter().chain(&arm.others);
-    let entry = unique(all().filter_map(|t| t.target.as_ref()).map(|target| {
-        let side = if target.node == target.entry_node { "the pod's node" } else { "another node" };
-        format!("{} ({side})", target.entry_node)
-    }));
-    let digests = unique(all().map(|t| t.environment.digest.chars().take(12).collect()));
-    vec![
-        arm.name.to_owned(),
-        arm.measured.len().to_string(),
-        words::of(&trial.config.sigterm),
-        words::of(&trial.config.trigger),
-        words::figure(Some(trial.config.grace_period.as_secs_f64() * 1e3)),
-        if entry.is_empty() { NOT_MEASURED.to_owned() } else { entry.join(", ") },
-        cluster,
-        digests.join(", "),
-    ]
-}
-
-/// Arms whose measured trials were not of one build, configuration and environment.
-fn mixed(arms: &[Arm]) -> Row {
-    let differs = |arm: &Arm, part: &str, of: &dyn Fn(&Trial, &Trial) -> bool| {
-        let first = arm.measured.first()?;
-        arm.measured.iter().any(|trial| !of(first, trial)).then(|| {
-            format!(
-                "{}: its trials differ in their {part}: no figure over them means anything.",
-                arm.name
-            )
-        })
+/// The arms of which not every trial was run.
+fn unfinished(part: &Part) -> Vec<Row> {
+    let arms = part.run.iter().flat_map(|run| &run.arms);
+    let arms = arms.filter(|arm| arm.state != ArmStage::Done);
+    let row = |arm: &crate::record::ArmState| {
+        vec![arm.name.clone(), words::of(&arm.state), arm.reason.clone().unwrap_or_default()]
     };
-    let lines = arms.iter().flat_map(|arm| {
-        [
-            differs(arm, "environment", &|a, b| a.environment.digest == b.environment.digest),
-            differs(arm, "build", &|a, b| a.tool == b.tool),
-            differs(arm, "configuration", &|a, b| a.config == b.config),
-        ]
-    });
-    lines.flatten().collect()
-}
-
-/// What relating clocks added to any figure.
-fn clocks(trials: &[Trial]) -> String {
-    let measured = trials.iter().filter(|trial| trial.outcome == Outcome::Measured);
-    let bounds: Vec<_> =
-        measured.flat_map(|t| t.finding_bounds.values().map(|b| b.plus_minus_ms)).collect();
-    let most = bounds.iter().flatten().copied().fold(0.0, f64::max);
-    if bounds.is_empty() {
-        String::new()
-    } else if bounds.contains(&None) {
-        "Some were read on a clock of which the distance to the runner's has no known bound.".into()
-    } else if most > 0.0 {
-        format!("Relating clocks adds up to ±{most:.3} ms.")
-    } else {
-        "All were read on one clock.".into()
-    }
+    arms.map(row).collect()
 }
 
 /// A row of the table of all arms.
 fn every(arm: &Arm) -> Row {
-    let n = arm.measured.len();
+    let finding = |name| words::finding(arm, name);
     vec![
         arm.name.to_owned(),
-        n.to_string(),
+        arm.measured.len().to_string(),
         words::fates(arm, Protocol::Tcp),
-        words::stats(arm.finding("last_tcp_end_ms"), n),
+        finding("last_tcp_end_ms"),
         words::fates(arm, Protocol::Udp),
         words::udp_ends(arm),
-        words::stats(arm.finding("endpoint_removed_ms"), n),
+        finding("endpoint_removed_ms"),
         words::exit(arm),
     ]
 }
 
 fn tcp_row(arm: &Arm) -> Row {
     let n = arm.measured.len();
-    let finding = |name| words::stats(arm.finding(name), n);
+    let finding = |name| words::finding(arm, name);
     vec![
         arm.any().map_or_else(String::new, |trial| words::of(&trial.config.sigterm)),
         arm.name.to_owned(),
@@ -212,7 +163,7 @@ fn dead(trial: &Trial) -> Option<Row> {
 
 fn dead_arm(arm: &Arm) -> Option<Row> {
     let n = arm.measured.len();
-    let finding = |name| words::stats(arm.finding(name), n);
+    let finding = |name| words::finding(arm, name);
     arm.measured.iter().any(|trial| dead(trial).is_some()).then(|| {
         vec![
             arm.name.to_owned(),
@@ -225,7 +176,7 @@ fn dead_arm(arm: &Arm) -> Option<Row> {
 
 fn udp_row(arm: &Arm) -> Row {
     let n = arm.measured.len();
-    let finding = |name| words::stats(arm.finding(name), n);
+    let finding = |name| words::finding(arm, name);
     let fate = |fate| arm.count(Protocol::Udp, fate);
     let named = [Fate::Rehomed, Fate::Refused, Fate::Silent];
     let others = Fate::ALL.into_iter().filter(|f| !named.contains(f) && fate(*f) > 0);

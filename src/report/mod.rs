@@ -6,6 +6,9 @@ mod arms;
 mod csv;
 mod flows_csv;
 mod markdown;
+mod part;
+mod programs;
+mod provenance;
 mod stats;
 mod summary_csv;
 mod terminal;
@@ -15,10 +18,12 @@ mod words;
 use std::path::Path;
 
 use crate::observation::Protocol;
-use crate::record::{Run, Trial, WriteError, write_atomic};
+use crate::record::{WriteError, write_atomic};
 use crate::verdict::Fate;
 
 pub use markdown::markdown;
+pub use part::Part;
+pub use programs::{ArmSummary, summaries};
 pub use stats::Stats;
 pub use terminal::terminal;
 
@@ -32,17 +37,19 @@ pub enum ReportError {
     Render { file: &'static str, reason: String },
 }
 
-/// Writes each report into a run's folder, atomically: `flows.csv`, `trials.csv`, `summary.csv`,
-/// `summary.md`. The trials come in the order in which the tables list them.
-pub fn write_all(dir: &Path, trials: &[Trial], run: Option<&Run>) -> Result<(), ReportError> {
+/// The files that [`write_all`] writes.
+pub const FILES: [&str; 4] = ["flows.csv", "trials.csv", "summary.csv", "summary.md"];
+
+/// Writes each of [`FILES`] into a folder, atomically.
+pub fn write_all(dir: &Path, parts: &[Part]) -> Result<(), ReportError> {
     // All of them before the first is written: a folder's reports are of one state.
     let reports = [
-        ("flows.csv", flows_csv::render(trials)?),
-        ("trials.csv", trials_csv::render(trials)?),
-        ("summary.csv", summary_csv::render(trials)?),
-        ("summary.md", markdown(trials, run)?.into_bytes()),
+        flows_csv::render(parts)?,
+        trials_csv::render(parts)?,
+        summary_csv::render(parts)?,
+        markdown(parts)?.into_bytes(),
     ];
-    for (name, bytes) in &reports {
+    for (name, bytes) in FILES.iter().zip(&reports) {
         write_atomic(&dir.join(name), bytes)?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! Takes numbers; knows nothing of what they measure.
 
 /// What is said of several measurements of one figure.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Stats {
     /// How many.
     pub n: usize,

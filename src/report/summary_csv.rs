@@ -3,11 +3,11 @@
 use super::ReportError;
 use super::arms::{Arm, arms};
 use super::csv::{Cell, table};
+use super::part::Part;
 use super::{fate_columns, fates};
-use crate::record::Trial;
 use crate::verdict::{Findings, Outcome};
 
-pub(super) fn render(trials: &[Trial]) -> Result<Vec<u8>, ReportError> {
+pub(super) fn render(parts: &[Part]) -> Result<Vec<u8>, ReportError> {
     let header: Vec<String> = ["arm", "n"]
         .map(str::to_owned)
         .into_iter()
@@ -15,9 +15,9 @@ pub(super) fn render(trials: &[Trial]) -> Result<Vec<u8>, ReportError> {
         .chain(names().flat_map(|name| {
             ["median", "min", "max", "n"].map(|statistic| format!("{name}_{statistic}"))
         }))
-        .chain(["aborted", "trigger_refused"].map(str::to_owned))
+        .chain(["aborted", "trigger_refused", "run", "imported_from"].map(str::to_owned))
         .collect();
-    table("summary.csv", &header, arms(trials).iter().map(row))
+    table("summary.csv", &header, arms(parts).iter().map(row))
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
@@ -41,5 +41,7 @@ fn row(arm: &Arm) -> Vec<Cell> {
     for outcome in [Outcome::Aborted, Outcome::TriggerRefused] {
         row.push(Cell::count(arm.others.iter().filter(|t| t.outcome == outcome).count()));
     }
+    row.push(Cell::text(arm.part.name));
+    row.push(arm.part.imported_from().into());
     row
 }

@@ -3,38 +3,66 @@
 //! Takes trial records; gives text without colour, for whoever prints it.
 
 use super::arms::{Arm, arms};
+use super::part::{Part, are_told_apart};
 use super::words;
 use crate::observation::Protocol;
-use crate::record::Trial;
 use crate::record::disagreements;
 use crate::verdict::Outcome;
 
-const HEADER: [&str; 8] =
-    ["arm", "n", "TCP", "last TCP end", "UDP", "UDP from", "endpoint removed", "container exit"];
+const HEADER: [&str; 9] = [
+    "run",
+    "arm",
+    "n",
+    "TCP",
+    "last TCP end",
+    "UDP",
+    "UDP from",
+    "endpoint removed",
+    "container exit",
+];
+
+/// The findings among them.
+const SHOWN: [&str; 3] = ["last_tcp_end_ms", "endpoint_removed_ms", "container_exit_ms"];
 
 /// The text, with a newline at its end. Figures are milliseconds from the trigger: median
 /// (least–greatest).
-pub fn terminal(trials: &[Trial]) -> String {
-    let arms = arms(trials);
-    let mut rows = vec![HEADER.map(str::to_owned)];
+pub fn terminal(parts: &[Part]) -> String {
+    let arms = arms(parts);
+    let apart = are_told_apart(parts);
+    let mut rows = vec![HEADER.map(str::to_owned).to_vec()];
     rows.extend(arms.iter().map(row));
+    if !apart {
+        rows.iter_mut().for_each(|row| drop(row.remove(0)));
+    }
     let mut text = aligned(&rows);
+    if arms.iter().any(|arm| SHOWN.iter().any(|name| arm.approximate(name))) {
+        text += "≈ was read on a clock of which the distance to the runner's has no known bound\n";
+    }
     text +=
         "milliseconds from the trigger, median (least–greatest); endpoint and container: at most\n";
     let mut notes: Vec<String> = Vec::new();
-    notes.extend(disagreements(trials).into_iter().map(|line| format!("disagreement: {line}")));
-    for trial in arms.iter().flat_map(|arm| &arm.others) {
+    let of = |part: &Part| if parts.len() > 1 { format!("{}: ", part.name) } else { String::new() };
+    for part in parts {
+        if let Some(signal) = part.run.and_then(|run| run.interrupted.as_ref()) {
+            notes.push(format!("interrupted: {}: {signal}", part.name));
+        }
+    }
+    for part in parts {
+        let lines = disagreements(part.trials).into_iter();
+        notes.extend(lines.map(|line| format!("disagreement: {}{line}", of(part))));
+    }
+    let others = arms.iter().flat_map(|arm| arm.others.iter().map(move |trial| (arm, trial)));
+    for (arm, trial) in others {
         let reason = trial.reason.as_deref().unwrap_or("no reason was recorded");
         let outcome = match trial.outcome {
             Outcome::TriggerRefused => "trigger refused",
             _ => "aborted",
         };
-        notes.push(format!("{outcome}: {}: {reason}", trial.id));
+        notes.push(format!("{outcome}: {}{}: {reason}", of(arm.part), trial.id));
     }
-    for trial in trials.iter().filter(|trial| trial.outcome == Outcome::Measured) {
-        notes.extend(
-            trial.all_warnings().map(|warning| format!("warning: {}: {warning}", trial.id)),
-        );
+    for part in parts {
+        let warnings = part.warnings(|trial| trial.outcome == Outcome::Measured).into_iter();
+        notes.extend(warnings.map(|(who, text)| format!("warning: {}{who}: {text}", of(part))));
     }
     if !notes.is_empty() {
         text.push('\n');
@@ -43,12 +71,12 @@ pub fn terminal(trials: &[Trial]) -> String {
     text
 }
 
-fn row(arm: &Arm) -> [String; 8] {
-    let n = arm.measured.len();
-    let finding = |name| words::stats(arm.finding(name), n);
-    [
+fn row(arm: &Arm) -> Vec<String> {
+    let finding = |name| words::finding(arm, name);
+    vec![
+        arm.part.origin(),
         arm.name.to_owned(),
-        n.to_string(),
+        arm.measured.len().to_string(),
         words::fates(arm, Protocol::Tcp),
         finding("last_tcp_end_ms"),
         words::fates(arm, Protocol::Udp),
@@ -59,11 +87,12 @@ fn row(arm: &Arm) -> [String; 8] {
 }
 
 /// Columns as wide as their widest cell, two spaces between them, none at a line's end.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+fn aligned(rows: &[Vec<String>]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> = (0..columns).filter_map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()

@@ -3,6 +3,7 @@
 use super::ReportError;
 use super::arms::count;
 use super::csv::{Cell, table};
+use super::part::Part;
 use super::{fate_columns, fates};
 use crate::record::Trial;
 use crate::verdict::Findings;
@@ -33,19 +34,20 @@ const BEFORE: [&str; 23] = [
     "drain_window_ms",
 ];
 
-pub(super) fn render(trials: &[Trial]) -> Result<Vec<u8>, ReportError> {
+pub(super) fn render(parts: &[Part]) -> Result<Vec<u8>, ReportError> {
     let figures = Findings::default().figures().map(|(name, _)| name.to_owned());
     let header: Vec<String> = BEFORE
         .map(str::to_owned)
         .into_iter()
         .chain(fate_columns())
         .chain(figures)
-        .chain(["plus_minus_ms", "warnings"].map(str::to_owned))
+        .chain(["plus_minus_ms", "warnings", "run", "imported_from"].map(str::to_owned))
         .collect();
-    table("trials.csv", &header, trials.iter().map(row))
+    let rows = parts.iter().flat_map(|part| part.trials.iter().map(|trial| row(part, trial)));
+    table("trials.csv", &header, rows)
 }
 
-fn row(trial: &Trial) -> Vec<Cell> {
+fn row(part: &Part, trial: &Trial) -> Vec<Cell> {
     let axes: Vec<_> = trial.axes.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let target = |part: fn(&crate::observation::Target) -> &String| {
         Cell::from(trial.target.as_ref().map(|target| part(target).clone()))
@@ -81,6 +83,8 @@ fn row(trial: &Trial) -> Vec<Cell> {
     row.push(plus_minus(trial).into());
     let warnings: Vec<&str> = trial.all_warnings().collect();
     row.push(Cell::text(warnings.join("; ")));
+    row.push(Cell::text(part.name));
+    row.push(trial.imported.as_ref().map(|imported| imported.from.clone()).into());
     row
 }
 

@@ -27,6 +27,12 @@ pub(super) fn stats(stats: Option<Stats>, of: usize) -> String {
     text
 }
 
+/// A finding over an arm's measured trials, marked where it is approximate: `≈ 40.0`.
+pub(super) fn finding(arm: &Arm, name: &str) -> String {
+    let mark = if arm.approximate(name) { "≈ " } else { "" };
+    format!("{mark}{}", stats(arm.finding(name), arm.measured.len()))
+}
+
 /// One figure: `25,043`, or `31.5` below a hundred.
 pub(super) fn figure(value: Option<f64>) -> String {
     stats(value.and_then(|value| Stats::of([value])), 1)
@@ -78,7 +84,7 @@ pub(super) fn exit(arm: &Arm) -> String {
         arm.measured.iter().filter_map(|trial| trial.findings.container_exit_code).collect();
     codes.sort_unstable();
     codes.dedup();
-    let at = stats(arm.finding("container_exit_ms"), arm.measured.len());
+    let at = finding(arm, "container_exit_ms");
     if codes.is_empty() {
         return at;
     }

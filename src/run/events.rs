@@ -20,7 +20,9 @@ pub enum RunEvent {
         arms: usize,
         /// How many trials they have in all.
         trials: usize,
-        /// How long it will take.
+        /// How many of these are recorded already: of a run that is resumed.
+        recorded: usize,
+        /// How long it will take, what is recorded left out.
         expected: Duration,
         /// The run's folder.
         output: PathBuf,
@@ -33,6 +35,8 @@ pub enum RunEvent {
         number: usize,
         /// How many trials it has.
         trials: u32,
+        /// How many of these are recorded already.
+        recorded: u32,
     },
     /// The arm's cluster is up.
     ClusterUp {
@@ -41,7 +45,7 @@ pub enum RunEvent {
         /// How long that took.
         took: Duration,
     },
-    /// The arm's cluster is gone.
+    /// The arm's cluster is gone. Not told of one that is kept for a look: the run ends before it.
     ClusterGone {
         /// The cluster's name.
         cluster: String,
@@ -68,7 +72,7 @@ pub enum RunEvent {
     ArmEnded {
         /// The arm's name.
         arm: String,
-        /// Why it ended before its last trial.
+        /// Why it ended before its last trial, or was refused.
         reason: Option<String>,
     },
     /// Something that the user should know.

@@ -5,47 +5,65 @@
 
 mod clocks;
 mod context;
+mod difference;
 mod events;
 mod evidence;
+mod kernel;
+pub mod limits;
 mod observe;
 mod pace;
 mod preflight;
+mod resume;
 mod signals;
 mod tool;
 mod trial;
 
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use crate::cluster::local::PAUSE_IMAGE;
 use crate::cluster::{Cluster, ClusterError, Provider, environment};
 use crate::plan::{Arm, Plan};
-use crate::record::{ArmStage, EnvironmentRef, Run, Tool, Trial, WriteError, write_json};
+use crate::record::{
+    ArmStage, Claim, EnvironmentRef, RUN_FILE, Run, Tool, Trial, UNFINISHED_LOGS, WriteError,
+};
 use crate::verdict::Outcome;
 use crate::workload;
 use crate::workload::image::{self, Image};
 
+pub use difference::{Difference, plans as plan_differences};
 pub use events::{Events, Phase, RunEvent};
+pub use limits::OTHER_DESCRIPTORS;
+pub use resume::{Earlier, Refused, ResumeError};
 pub use signals::Stop;
 pub use tool::current as current_tool;
 
 use context::ArmContext;
+use resume::Environments;
 
 /// Trials aborted one after another that end an arm.
 const ABORTS_THAT_END_AN_ARM: u32 = 3;
 
 /// What a run came to.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub struct Ended {
-    /// Every trial, in order.
+    /// Every trial in the folder, in order: those that were there before included. Those of this run
+    /// are without their observations, which are in their files.
     pub trials: Vec<Trial>,
     /// Arms whose cluster could not be had, and why.
     pub clusters_not_had: Vec<(String, String)>,
+    /// Arms that were not gone on with: their trials would have been of two kinds.
+    pub refused: Vec<Refused>,
     /// The signal that ended it.
     pub signal: Option<Signal>,
+    /// The file that could not be written, which ended it.
+    pub failed: Option<WriteError>,
+    /// The last arm's cluster, where it was to be kept and could be had: the caller's to remove.
+    pub kept: Option<Box<dyn Cluster>>,
 }
 
 /// A run: what it needs from its caller.
@@ -56,69 +74,117 @@ pub struct Runner<'a> {
     pub provider: &'a dyn Provider,
     /// The build that measures.
     pub tool: Tool,
-    /// The run's folder; it exists.
-    pub folder: PathBuf,
+    /// The run's folder.
+    pub folder: &'a Claim,
+    /// Whether the last cluster, with the last trial's workload, is left for a look.
+    pub keep_cluster: bool,
     /// Where progress is told.
     pub events: Events,
 }
 
+/// A run under way.
+struct Going {
+    /// As it stands, or soon will, in the folder.
+    record: Run,
+    ended: Ended,
+    /// The last arm that has trials left.
+    last: Option<usize>,
+}
+
 impl Runner<'_> {
-    /// Runs the plan. An error means that a file could not be written: nothing that would be lost
-    /// is started after it.
-    pub async fn run(&self, stop: &mut Stop) -> Result<(Run, Ended), WriteError> {
-        let started_at = jiff::Timestamp::now().to_string();
-        let mut record = Run::new(self.tool.clone(), self.plan.clone(), started_at);
-        let mut ended = Ended::default();
-        record.write(&self.folder)?;
+    /// Runs what is left of the plan, in the order of its arms. A file that can't be written ends
+    /// it: what is measured after that would be lost.
+    pub async fn run(&self, mut earlier: Earlier, stop: &mut Stop) -> (Run, Ended) {
+        let left = earlier.left();
+        // One that had come to its end, and has nothing left, ended when it did.
+        let was_ended = earlier.record.ended_at.is_some() && earlier.record.interrupted.is_none();
+        earlier.catch_up(self.folder);
+        let arms = self.plan.arms.iter().enumerate();
+        let todo: Vec<usize> =
+            arms.filter(|(_, arm)| !earlier.missing(arm).is_empty()).map(|(at, _)| at).collect();
+        let resumed = earlier.is_resumed;
+        let Earlier { record, trials, .. } = earlier;
+        let ended = Ended { trials, ..Ended::default() };
+        let mut run = Going { record, ended, last: todo.last().copied() };
+
+        let mut result = self.begin(&mut run, left, resumed);
+        for index in todo {
+            if result.is_err() || stop.asked().is_some() {
+                break;
+            }
+            result = self.arm(index, &mut run, stop).await;
+        }
+        let Going { mut record, mut ended, .. } = run;
+        ended.signal = stop.asked();
+        let arms = &self.plan.arms;
+        let place = |arm: &str| arms.iter().position(|a| a.name == arm).unwrap_or(arms.len());
+        ended.trials.sort_by_key(|trial| (place(&trial.arm), trial.repeat));
+        if result.is_ok() && (left > 0 || !was_ended) {
+            record.ended_at = Some(jiff::Timestamp::now().to_string());
+            record.interrupted = ended.signal.map(|signal| signal.as_str().to_owned());
+            result = self.write(&record);
+        }
+        self.tell(RunEvent::RunEnded);
+        ended.failed = result.err();
+        (record, ended)
+    }
+
+    /// Makes the folder one of a run that is going on.
+    fn begin(&self, run: &mut Going, left: usize, resumed: bool) -> Result<(), WriteError> {
+        self.folder.remove_unfinished()?;
+        let stands = |trial: &Trial| {
+            resume::kept(&run.ended.trials, &trial.arm).any(|kept| kept.repeat == trial.repeat)
+        };
+        let aborted = |trial: &&Trial| trial.outcome == Outcome::Aborted && stands(trial);
+        let superseded: Vec<_> = run.ended.trials.iter().filter(aborted).cloned().collect();
+        for trial in superseded {
+            self.set_aside(&trial.arm, trial.repeat, run)?;
+        }
+        if left > 0 {
+            run.record.tool = self.tool.clone();
+            run.record.ended_at = None;
+            run.record.interrupted = None;
+            if resumed {
+                run.record.resumed_at.push(jiff::Timestamp::now().to_string());
+            }
+            self.write(&run.record)?;
+        }
+        let trials = self.plan.trials() as usize;
+        let of_trials = |arm: &Arm| {
+            let left = resume::missing(&run.ended.trials, arm).len() as u32; // repeats are a u32
+            if left == 0 { Duration::ZERO } else { arm.expected_for(left) }
+        };
         self.tell(RunEvent::RunStarted {
             matrix: self.plan.matrix.clone(),
             arms: self.plan.arms.len(),
-            trials: self.plan.arms.iter().map(|arm| arm.config.repeats as usize).sum(),
-            expected: self.plan.expected_duration(),
-            output: self.folder.clone(),
+            trials,
+            recorded: trials - left,
+            expected: self.plan.arms.iter().map(of_trials).sum(),
+            output: self.folder.path().to_owned(),
         });
-        let mut result = Ok(());
-        for (index, arm) in self.plan.arms.iter().enumerate() {
-            if stop.asked().is_some() {
-                break;
-            }
-            result = self.arm(arm, index, &mut record, &mut ended, stop).await;
-            if result.is_err() {
-                break;
-            }
-        }
-        ended.signal = stop.asked();
-        record.ended_at = Some(jiff::Timestamp::now().to_string());
-        record.interrupted = ended.signal.map(|signal| signal.as_str().to_owned());
-        self.tell(RunEvent::RunEnded);
-        result?;
-        record.write(&self.folder)?;
-        Ok((record, ended))
+        Ok(())
     }
 
-    /// Runs one arm: cluster up, trials, cluster down.
-    async fn arm(
-        &self,
-        arm: &Arm,
-        index: usize,
-        record: &mut Run,
-        ended: &mut Ended,
-        stop: &mut Stop,
-    ) -> Result<(), WriteError> {
-        record.arms[index].state = ArmStage::Running;
-        record.write(&self.folder)?;
+    /// Runs what is left of one arm: cluster up, trials, cluster down.
+    async fn arm(&self, index: usize, run: &mut Going, stop: &mut Stop) -> Result<(), WriteError> {
+        let arm = &self.plan.arms[index];
+        self.folder.supersede_logs(&arm.name)?;
+        run.record.arms[index].state = ArmStage::Running;
+        run.record.arms[index].reason = None;
+        self.write(&run.record)?;
         self.tell(RunEvent::ArmStarted {
             arm: arm.name.clone(),
             number: index + 1,
             trials: arm.config.repeats,
+            recorded: resume::kept(&run.ended.trials, &arm.name).count() as u32,
         });
-        let logs = self.folder.join(&arm.name).join("logs");
+        let logs = self.folder.path().join(&arm.name).join("logs");
         let began = Instant::now();
         let up = tokio::select! {
             up = self.provider.up(&arm.cluster, &logs) => up,
             _ = stop.wait() => {
-                record.arms[index].state = ArmStage::Pending;
-                return record.write(&self.folder);
+                run.record.arms[index].state = resume::stopped(&run.ended.trials, arm);
+                return self.write(&run.record);
             }
         };
         let result = match up {
@@ -127,79 +193,113 @@ impl Runner<'_> {
                     cluster: cluster.name().to_owned(),
                     took: began.elapsed(),
                 });
-                let result = self.trials(arm, index, &*cluster, record, ended, stop).await;
+                let result = self.trials(index, &*cluster, run, stop).await;
                 if matches!(&result, Err(ArmError::Cluster(_)))
-                    || record.arms[index].trials_aborted > 0
+                    || run.record.arms[index].trials_aborted > 0
                 {
-                    self.keep_logs(&*cluster, &logs).await;
+                    self.keep_logs(&*cluster, &arm.name).await;
                 }
-                self.take_down(cluster).await;
+                let ends_the_run =
+                    stop.asked().is_some() || matches!(&result, Err(ArmError::Write(_)));
+                if self.keep_cluster && run.last == Some(index) && !ends_the_run {
+                    run.ended.kept = Some(cluster);
+                } else {
+                    self.take_down(cluster).await;
+                }
                 result
             }
             Err(error) => Err(ArmError::Cluster(error)),
         };
+        let state = &mut run.record.arms[index];
         match result {
             Ok(()) => {}
             Err(ArmError::Write(error)) => return Err(error),
             Err(ArmError::Cluster(error)) => {
-                record.arms[index].state = ArmStage::Failed;
-                record.arms[index].reason = Some(error.to_string());
-                ended.clusters_not_had.push((arm.name.clone(), error.to_string()));
+                state.state = ArmStage::Failed;
+                state.reason = Some(error.to_string());
+                run.ended.clusters_not_had.push((arm.name.clone(), error.to_string()));
+            }
+            Err(ArmError::Refused(refused)) => {
+                state.state = ArmStage::Refused;
+                state.reason = Some(refused.line());
+                run.ended.refused.push(refused);
             }
         }
-        if record.arms[index].state == ArmStage::Running {
-            record.arms[index].state = ArmStage::Interrupted;
+        if state.state == ArmStage::Running {
+            state.state = ArmStage::Interrupted;
         }
-        let reason = record.arms[index].reason.clone();
+        let reason = state.reason.clone();
         self.tell(RunEvent::ArmEnded { arm: arm.name.clone(), reason });
-        record.write(&self.folder)
+        self.write(&run.record)
     }
 
     /// Runs an arm's trials on its cluster, each on disk before the next one starts.
     async fn trials(
         &self,
-        arm: &Arm,
         index: usize,
         cluster: &dyn Cluster,
-        record: &mut Run,
-        ended: &mut Ended,
+        run: &mut Going,
         stop: &mut Stop,
     ) -> Result<(), ArmError> {
+        let arm = &self.plan.arms[index];
         let context = tokio::select! {
-            context = self.prepare(arm, cluster) => context?,
+            context = self.prepare(arm, cluster, &run.ended.trials) => context?,
             _ = stop.wait() => return Ok(()),
         };
         let mut aborts = 0;
-        for repeat in 1..=arm.config.repeats {
+        let repeats = resume::missing(&run.ended.trials, arm);
+        for &repeat in &repeats {
             if stop.asked().is_some() {
                 return Ok(());
             }
+            self.set_aside(&arm.name, repeat, run)?;
             self.tell(RunEvent::TrialStarted {
-                id: format!("{}/{repeat:03}", arm.name),
+                id: arm.trial_id(repeat),
                 expected: arm.expected_trial(),
             });
-            let trial = trial::run(&context, repeat, stop).await;
-            trial.write(&self.folder)?;
-            let state = &mut record.arms[index];
-            match trial.outcome {
-                Outcome::Measured => state.trials_measured += 1,
-                Outcome::Aborted => state.trials_aborted += 1,
-                Outcome::TriggerRefused => state.trials_refused += 1,
-            }
+            let (mut trial, workload) = trial::run(&context, repeat, stop).await;
             aborts = if trial.outcome == Outcome::Aborted { aborts + 1 } else { 0 };
-            if aborts == ABORTS_THAT_END_AN_ARM && repeat < arm.config.repeats {
+            let is_last = repeats.last() == Some(&repeat);
+            let gives_up = aborts == ABORTS_THAT_END_AN_ARM && !is_last;
+            let stays = self.keep_cluster && run.last == Some(index) && (is_last || gives_up);
+            if !stays {
+                trial::remove(&context, &workload, &mut trial, stop).await;
+            }
+            self.folder.still_there()?;
+            trial.write(self.folder.path())?;
+            // They are on disk, and nothing from here on reads them: of thousands of flows they
+            // would take tens of megabytes a trial.
+            trial.observations = Vec::new();
+            run.ended.trials.push(trial.clone());
+            let state = &mut run.record.arms[index];
+            state.count(&run.ended.trials);
+            if gives_up {
                 state.state = ArmStage::Ended;
                 state.reason = Some(format!("{aborts} trials in a row were aborted"));
             }
-            record.write(&self.folder)?;
-            self.tell(RunEvent::TrialEnded(Arc::new(trial.clone())));
-            ended.trials.push(trial);
-            if record.arms[index].state == ArmStage::Ended {
+            self.write(&run.record)?;
+            self.tell(RunEvent::TrialEnded(Arc::new(trial)));
+            if gives_up {
                 return Ok(());
             }
         }
         if stop.asked().is_none() {
-            record.arms[index].state = ArmStage::Done;
+            run.record.arms[index].state = ArmStage::Done;
+        }
+        Ok(())
+    }
+
+    /// Puts the record of a trial's aborted attempt aside, if there is one: it is run again.
+    fn set_aside(&self, arm: &str, repeat: u32, run: &mut Going) -> Result<(), WriteError> {
+        let is_it = |trial: &Trial| {
+            trial.arm == arm && trial.repeat == repeat && trial.outcome == Outcome::Aborted
+        };
+        let Some(at) = run.ended.trials.iter().position(is_it) else { return Ok(()) };
+        self.folder.supersede_trial(&run.ended.trials[at])?;
+        run.ended.trials.remove(at);
+        if let Some(state) = run.record.arms.iter_mut().find(|state| state.name == arm) {
+            state.count(&run.ended.trials);
+            state.trials_superseded = self.folder.superseded_trials(arm);
         }
         Ok(())
     }
@@ -209,38 +309,51 @@ impl Runner<'_> {
         &'a self,
         arm: &'a Arm,
         cluster: &'a dyn Cluster,
+        trials: &[Trial],
     ) -> Result<ArmContext<'a>, ArmError> {
-        let archive = tempfile::NamedTempFile::new().map_err(io("a temporary file"))?;
+        // Without a name: a run that is killed here leaves none behind.
+        let archive = tempfile::tempfile().map_err(io("a temporary file"))?;
         let images = [Image::probe(), Image::pause(PAUSE_IMAGE)];
-        image::write_archive(archive.as_file(), &images).map_err(io("the probe's image"))?;
-        cluster.load_image(archive.path()).await?;
+        image::write_archive(&archive, &images).map_err(io("the probe's image"))?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), archive.as_raw_fd());
+        cluster.load_image(Path::new(&path)).await?;
         workload::prepare(&cluster.client()).await.map_err(|error| ClusterError::Component {
             component: "the trials' namespace".to_owned(),
             reason: error.to_string(),
             logs: None,
         })?;
         let environment = environment::read(cluster, self.provider.name()).await?;
-        let file = format!("environment/{}.json", arm.name);
-        write_json(&self.folder.join(&file), &environment)?;
         for warning in &environment.warnings {
             self.tell(RunEvent::Warning(format!("environment: {warning}")));
+        }
+        let digest = environment.digest.clone();
+        let file = format!("environment/{}.json", arm.name);
+        let place = Path::new(&file);
+        match resume::join(self.folder, &arm.name, place, environment, trials)? {
+            Environments::Record(record) => self.folder.write_json(place, &record)?,
+            Environments::Refused(refused) => return Err(ArmError::Refused(refused)),
         }
         Ok(ArmContext {
             plan: self.plan,
             arm,
             cluster,
             tool: &self.tool,
-            environment: EnvironmentRef {
-                file,
-                digest: environment.digest.clone(),
-                cluster: cluster.name().to_owned(),
-            },
+            environment: EnvironmentRef { file, digest, cluster: cluster.name().to_owned() },
             events: &self.events,
         })
     }
 
-    async fn keep_logs(&self, cluster: &dyn Cluster, logs: &Path) {
-        if let Err(error) = cluster.keep_logs(logs).await {
+    /// Keeps the logs of an arm's cluster, all of them or none.
+    async fn keep_logs(&self, cluster: &dyn Cluster, arm: &str) {
+        let unfinished = self.folder.path().join(arm).join(UNFINISHED_LOGS);
+        let logs = self.folder.path().join(arm).join("logs");
+        if self.folder.still_there().is_err() {
+            return; // there is no run to keep them for
+        }
+        let mut kept = cluster.keep_logs(&unfinished).await;
+        kept = kept.and_then(|()| std::fs::rename(&unfinished, &logs));
+        if let Err(error) = kept {
+            let _ = std::fs::remove_dir_all(&unfinished); // next time, if not now
             let folder = logs.display();
             self.tell(RunEvent::Warning(format!("logs could not be kept in {folder}: {error}")));
         }
@@ -255,6 +368,10 @@ impl Runner<'_> {
         }
     }
 
+    fn write(&self, record: &Run) -> Result<(), WriteError> {
+        self.folder.write_json(Path::new(RUN_FILE), record)
+    }
+
     fn tell(&self, event: RunEvent) {
         // A display that is gone wants no events.
         let _ = self.events.send(event);
@@ -264,6 +381,7 @@ impl Runner<'_> {
 /// Why an arm could not go on.
 enum ArmError {
     Cluster(ClusterError),
+    Refused(Refused),
     Write(WriteError),
 }
 
@@ -285,77 +403,4 @@ fn io(what: &str) -> impl FnOnce(std::io::Error) -> ClusterError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::ClusterSpec;
-    use crate::plan;
-    use async_trait::async_trait;
-    use tokio::sync::mpsc;
-
-    /// A provider that can't make any cluster.
-    struct Nowhere;
-
-    #[async_trait]
-    impl Provider for Nowhere {
-        fn name(&self) -> &'static str {
-            "nowhere"
-        }
-
-        fn check(&self, _: &ClusterSpec) -> Result<(), ClusterError> {
-            Ok(())
-        }
-
-        async fn up(&self, _: &ClusterSpec, _: &Path) -> Result<Box<dyn Cluster>, ClusterError> {
-            Err(ClusterError::Component {
-                component: "etcd on node-1".into(),
-                reason: "ended with exit code 1".into(),
-                logs: None,
-            })
-        }
-    }
-
-    /// Runs the paper's first two arms nowhere; gives the record on disk and what was told.
-    async fn run(mut stop: Stop) -> (Run, Ended, Vec<RunEvent>) {
-        let matrix = Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices/paper.toml");
-        let only = ["exit-delete".to_owned(), "drain-delete".to_owned()];
-        let plan = plan::load(&matrix, &[], &only).expect("the paper's matrix");
-        let folder = tempfile::tempdir().expect("a folder");
-        let (events, mut told) = mpsc::unbounded_channel();
-        let tool = current_tool().expect("this binary");
-        let runner = Runner {
-            plan: &plan,
-            provider: &Nowhere,
-            tool,
-            folder: folder.path().to_owned(),
-            events,
-        };
-        let (_, ended) = runner.run(&mut stop).await.expect("files can be written");
-        drop(runner);
-        let mut events = Vec::new();
-        while let Some(event) = told.recv().await {
-            events.push(event);
-        }
-        (Run::read(folder.path()).expect("run.json"), ended, events)
-    }
-
-    #[tokio::test]
-    async fn an_arm_without_a_cluster_is_told_and_the_next_one_is_tried() {
-        let (record, ended, events) = run(Stop::already(None)).await;
-        assert!(record.arms.iter().all(|arm| arm.state == ArmStage::Failed));
-        let (arm, reason) = &ended.clusters_not_had[0];
-        assert_eq!(arm, "exit-delete");
-        assert!(reason.contains("etcd on node-1"), "{reason}");
-        assert_eq!(ended.clusters_not_had.len(), 2);
-        assert!(record.ended_at.is_some() && record.interrupted.is_none());
-        assert!(matches!(events.first(), Some(RunEvent::RunStarted { trials: 10, .. })));
-        assert!(matches!(events.last(), Some(RunEvent::RunEnded)));
-    }
-
-    #[tokio::test]
-    async fn a_run_that_was_asked_to_stop_starts_nothing() {
-        let (record, ended, _) = run(Stop::already(Some(Signal::SIGTERM))).await;
-        assert!(record.arms.iter().all(|arm| arm.state == ArmStage::Pending));
-        assert_eq!(record.interrupted.as_deref(), Some("SIGTERM"));
-        assert_eq!(ended.signal, Some(Signal::SIGTERM));
-    }
-}
+mod tests;

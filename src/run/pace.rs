@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
-use super::preflight::{self, Failure};
+use super::preflight::{self, Failure, held};
 use crate::config::Scenario;
 use crate::flow::{Counters, FlowState};
 use crate::observation::Protocol;
+use crate::record::Check;
 
 /// How old a flow's last answer may be when the trigger is sent: a few intervals, and what a busy
 /// machine may take.
@@ -20,12 +21,38 @@ pub fn lively(config: &Scenario, flow: &FlowState) -> Duration {
 }
 
 /// A machine that leaves out a tenth of the heartbeats in settle can't resolve what comes.
-pub fn kept_up_in_settle(before: &Counters, after: &Counters) -> Result<(), Failure> {
+pub fn kept_up_in_settle(
+    before: &Counters,
+    after: &Counters,
+    settle: Duration,
+) -> Result<Check, Failure> {
     let (sent, skipped) = (after.sent - before.sent, after.skipped - before.skipped);
-    if skipped * 10 <= sent + skipped {
-        return Ok(());
-    }
-    Err(preflight::kept_up(format!("{skipped} of {} left out", sent + skipped)))
+    let due = sent + skipped;
+    let found = format!(
+        "{skipped} of {due} heartbeats left out, {:.0} a second sent; so far the latest went out \
+         {:.1} ms after its time",
+        sent as f64 / settle.as_secs_f64().max(1e-3),
+        after.max_late_ns as f64 / 1e6
+    );
+    if skipped * 10 <= due { Ok(held::kept_up(found)) } else { Err(preflight::kept_up(found)) }
+}
+
+/// What our own buffers drop in settle they will drop when it counts. `in_pod` is what the probe's
+/// sockets dropped, `None` where that is not known.
+pub fn dropped_in_settle(
+    before: &Counters,
+    after: &Counters,
+    in_pod: Option<u64>,
+) -> Result<Check, Failure> {
+    let here = after.dropped - before.dropped;
+    let dropped = here.saturating_add(in_pod.unwrap_or(0));
+    let in_pod = in_pod.map_or("not known".to_owned(), |n| n.to_string());
+    let found = format!(
+        "datagrams dropped by the flows' sockets {here}, by the probe's {in_pod}, of {} heartbeats",
+        after.sent - before.sent
+    );
+    let few = dropped.saturating_mul(1000) <= after.sent - before.sent;
+    if few { Ok(held::own_drops(found)) } else { Err(preflight::own_drops(found)) }
 }
 
 /// What to say where this machine did not send all that was due.
@@ -47,9 +74,26 @@ mod tests {
     #[test]
     fn a_tenth_left_out_in_settle_is_too_much() {
         let counters = |sent, skipped| Counters { sent, skipped, ..Default::default() };
-        assert!(kept_up_in_settle(&counters(10, 50), &counters(100, 60)).is_ok());
-        let failure = kept_up_in_settle(&counters(0, 0), &counters(89, 11)).unwrap_err();
+        let settle = Duration::from_secs(9);
+        let check = kept_up_in_settle(&counters(10, 50), &counters(100, 60), settle).unwrap();
+        assert!(check.found.starts_with("10 of 100 heartbeats left out, 10 a second sent"));
+        let failure = kept_up_in_settle(&counters(0, 0), &counters(89, 11), settle).unwrap_err();
         assert_eq!(failure.check, "kept-up");
+    }
+
+    #[test]
+    fn more_than_one_in_a_thousand_dropped_in_settle_is_too_much() {
+        let counters = |sent, dropped| Counters { sent, dropped, ..Default::default() };
+        let before = counters(1_000, 5);
+        let settle =
+            |dropped, in_pod| dropped_in_settle(&before, &counters(3_000, dropped), in_pod);
+        assert!(settle(5, Some(2)).is_ok_and(|check| check.found.contains("by the probe's 2,")));
+        assert!(
+            settle(6, None).is_ok_and(|check| check.found.contains("by the probe's not known"))
+        );
+        let failure = settle(6, Some(2)).unwrap_err();
+        assert_eq!(failure.check, "own-drops");
+        assert!(failure.to_string().contains("flows' sockets 1, by the probe's 2, of 2000"));
     }
 
     #[test]

@@ -15,16 +15,18 @@ use super::clocks;
 use super::context::ArmContext;
 use super::events::{Phase, RunEvent};
 use super::evidence;
+use super::kernel::Kernel;
+use super::limits::Machine;
 use super::observe::{self, Stories};
 use super::pace;
-use super::preflight::{self, Failure};
+use super::preflight::{self, Failure, held};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation, Stamp};
 use crate::config::Scenario;
 use crate::evidence::Evidence;
 use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
-use crate::record::{TRIAL_FORMAT, Trial};
+use crate::record::{Check, TRIAL_FORMAT, Trial};
 use crate::trigger::{self, Aim, Answer};
 use crate::verdict::Outcome;
 use crate::watch::{Log, LogView, PodsView, SlicesView, Watching};
@@ -38,6 +40,8 @@ const PREFLIGHT_LIMIT: Duration = Duration::from_secs(10);
 /// How often states are looked at while a trial settles and is observed. Observations carry
 /// their own times; this only decides how soon the end is noticed.
 const LOOK: Duration = Duration::from_millis(50);
+/// Looking at thousands of flows takes their thread's time: at most one part in so many of it.
+const LOOK_SHARE: u32 = 50;
 /// How long the API may take to answer the trigger.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How long the log may take to end once its container has.
@@ -76,12 +80,14 @@ struct Run<'a> {
     evidence: Option<Evidence>,
     /// What the record should say of how it was measured.
     warnings: Vec<String>,
+    kernel: Kernel,
+    checks: Vec<Check>,
     target: Option<Target>,
     started_at: jiff::Timestamp,
 }
 
-/// Runs one trial and gives its record; removes its workload.
-pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Trial {
+/// Runs one trial and gives its record, and the workload that is left of it.
+pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> (Trial, Workload) {
     let workload = Workload::new(repeat);
     let (sink, seen) = mpsc::unbounded_channel();
     let client = context.cluster.client();
@@ -99,6 +105,8 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
             sink.clone(),
         ),
         workload,
+        kernel: Kernel::new(sink.clone()),
+        checks: Vec::new(),
         sink,
         seen,
         log: None,
@@ -113,8 +121,18 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
         signal = stop.wait() => Some(Halt::Interrupted(signal)),
     };
     let workload = run.workload.clone();
-    let mut trial = run.finish(halt, repeat).await;
+    (run.finish(halt, repeat).await, workload)
+}
+
+/// Removes what is left of a trial; its record tells where that failed.
+pub async fn remove(
+    context: &ArmContext<'_>,
+    workload: &Workload,
+    trial: &mut Trial,
+    stop: &mut Stop,
+) {
     context.tell(RunEvent::Phase { phase: Phase::Remove, expected: None });
+    let client = context.cluster.client();
     let removed = tokio::select! {
         removed = workload.remove(&client) => removed,
         _ = stop.wait() => Ok(()), // the cluster goes, and all of it with it
@@ -122,16 +140,17 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> Tria
     if let Err(error) = removed {
         trial.runner_warnings.push(format!("left behind: {error}"));
     }
-    trial
 }
 
 impl Run<'_> {
     async fn perform(&mut self) -> Result<(), Halt> {
         let config = &self.context.arm.config;
         self.phase(Phase::Workload, None);
-        let total = u64::from(config.flows.tcp) + u64::from(config.flows.udp);
-        preflight::descriptors(total)?;
-        preflight::ports(u64::from(config.flows.tcp.max(config.flows.udp)))?;
+        let machine = Machine::read();
+        if let Some(short) = machine.short_of(config).first() {
+            return Err(preflight::limits(short.what.clone()).into());
+        }
+        self.checks.push(held::limits(machine.figures(config)));
         let client = self.context.cluster.client();
         let ports = self
             .workload
@@ -147,20 +166,34 @@ impl Run<'_> {
             &target.node,
         )?;
         let instance = self.build_is_ours(&target.uid).await?;
+        self.checks.push(held::build_is_ours(format!("instance {instance}")));
         self.endpoint_is_target(&target.uid).await?;
+        self.checks.push(held::endpoint_is_target(format!("pod {}", target.pod)));
         preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
-        self.listen(ports);
+        if config.evidence {
+            self.listen(ports);
+        }
+        let entry_address = format!("{} ({}), port {}", entry.name, entry.address, ports.tcp);
+        self.checks.push(held::rules_programmed(entry_address));
+        let cluster = self.context.cluster;
+        self.kernel.watch(cluster, &self.pods.view());
+        self.checks.push(self.kernel.conntrack_has_room(cluster.nodes(), &machine, config)?);
+        let opening = Instant::now();
         let flows = flow::start(specs(config, entry.address, ports), self.sink.clone())
             .map_err(|error| preflight::limits(format!("no thread for the flows: {error}")))?;
         let flows = self.flows.insert(flows);
-        flows.all_answered(PREFLIGHT_LIMIT).await.map_err(|missing| {
+        if let Err(missing) = flows.all_answered(PREFLIGHT_LIMIT).await {
             let first: Vec<_> =
                 missing.iter().take(3).map(|flow| format!("{} {}", flow.flow, flow.why)).collect();
-            preflight::flows_answered(format!("{} without: {}", missing.len(), first.join(", ")))
-        })?;
+            let found = format!("{} without: {}", missing.len(), first.join(", "));
+            return Err(preflight::flows_answered(found + &self.own_drops()).into());
+        }
+        let took = opening.elapsed().as_secs_f64() * 1e3;
         let states = flows.states();
         let answered = states.iter().map(|flow| (&*flow.id, flow.first.as_deref()));
         preflight::by_target(&target.uid, &instance, answered)?;
+        let all = states.len();
+        self.checks.push(held::flows_answered(format!("{all} of {all} within {took:.0} ms")));
         let target = Target { instance, entry_node: entry.name.clone(), ..target };
         self.target = Some(target.clone());
         self.clocks_bounded(&target.uid)?;
@@ -169,9 +202,18 @@ impl Run<'_> {
         }
 
         self.phase(Phase::Settle, Some(config.settle));
-        let before = self.counters();
-        self.settle(&target.uid).await?;
-        pace::kept_up_in_settle(&before, &self.counters())?;
+        self.mark();
+        let (before, in_pod) = (self.counters(), self.kernel.dropped_in_pod(&target.uid));
+        let began = Instant::now();
+        self.settle(&target.uid, began + config.settle).await?;
+        // Before the last look, so that nothing but that lies between it and the trigger.
+        self.mark();
+        self.settle(&target.uid, Instant::now()).await?;
+        let after = self.counters();
+        self.checks.push(pace::kept_up_in_settle(&before, &after, began.elapsed())?);
+        let in_pod =
+            self.kernel.dropped_in_pod(&target.uid).zip(in_pod).map(|(a, b)| a.saturating_sub(b));
+        self.checks.push(pace::dropped_in_settle(&before, &after, in_pod)?);
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
         self.started_at = jiff::Timestamp::now();
@@ -306,14 +348,28 @@ impl Run<'_> {
         clocks
     }
 
+    /// Has all counters read and told: the kernel's and the flows' own.
+    fn mark(&mut self) {
+        self.kernel.watch(self.context.cluster, &self.pods.view());
+        self.kernel.mark();
+        if let Some(flows) = &self.flows {
+            flows.look_for_drops();
+        }
+    }
+
+    /// What our own buffers have dropped by now, in words.
+    fn own_drops(&mut self) -> String {
+        self.mark();
+        self.kernel.own_drops(self.counters().dropped, &self.pods.view())
+    }
+
     fn counters(&self) -> flow::Counters {
         self.flows.as_ref().map(Flows::counters).unwrap_or_default()
     }
 
-    /// Lets the flows live for the settle time; whatever befalls them or the target ends it.
-    async fn settle(&mut self, uid: &str) -> Result<(), Failure> {
+    /// Lets the flows live until `end`; whatever befalls them or the target ends it.
+    async fn settle(&mut self, uid: &str, end: Instant) -> Result<(), Failure> {
         let config = &self.context.arm.config;
-        let end = Instant::now() + config.settle;
         loop {
             let look = Instant::now() + LOOK;
             tokio::time::sleep_until(if Instant::now() < end { look.min(end) } else { look }).await;
@@ -334,7 +390,8 @@ impl Run<'_> {
                     current if *current != flow.first => "answered by another process",
                     _ => continue,
                 };
-                return Err(preflight::settled(format!("{} {met}", flow.id)));
+                let found = format!("{} {met}", flow.id);
+                return Err(preflight::settled(found + &self.own_drops()));
             }
             let pods = self.pods.view();
             let steady = |pod: &crate::watch::PodState| pod.ready && !pod.terminating && !pod.gone;
@@ -360,9 +417,14 @@ impl Run<'_> {
         let config = &self.context.arm.config;
         let limit = Instant::now() + config.grace_period + OVERTIME;
         let stories = Stories::new(config, uid, sent);
+        let mut look = LOOK;
         let complete = loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(look).await;
+            self.kernel.watch(self.context.cluster, &self.pods.view());
+            self.kernel.look();
+            let began = Instant::now();
             let flows = self.flows.as_ref().map(Flows::states).unwrap_or_default();
+            look = LOOK.max(began.elapsed() * LOOK_SHARE);
             if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now()) {
                 break true;
             }
@@ -387,6 +449,7 @@ impl Run<'_> {
         if let Some(evidence) = self.evidence.take() {
             evidence.finish();
         }
+        runner_warnings.extend(self.kernel.finish());
         if let Some(flows) = self.flows.take() {
             runner_warnings.extend(pace::kept_up(&flows.counters()));
             flows.finish().await;
@@ -431,12 +494,14 @@ impl Run<'_> {
             clocks,
             started_at: self.started_at.to_string(),
             target: self.target,
+            checks: self.checks,
             observations: placed.observations,
             flows: verdict.flows,
             findings: verdict.findings,
             finding_bounds: verdict.finding_bounds,
             warnings: verdict.warnings,
             runner_warnings,
+            imported: None,
         }
     }
 

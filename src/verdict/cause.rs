@@ -5,9 +5,9 @@
 //! kernel evidence that is so for what the app itself declared, and for little else.
 
 use super::chain;
-use super::fate::{Ending, Story};
+use super::fate::{Ending, Story, Untold};
 use super::kernel::Kernel;
-use super::world::{Of, Timed, World, ms_between};
+use super::world::{Drops, Of, Timed, World, ms_between};
 use super::{Basis, Cause, Fate};
 use crate::config::Sigterm;
 use crate::observation::{Event, Observation, PacketKind, Protocol};
@@ -20,6 +20,9 @@ pub(super) fn cause(
     kernel: &Kernel,
     sigterm: Sigterm,
 ) -> Option<Cause> {
+    if let Some(untold) = ending.untold {
+        return Some(measured(our_doing(untold)));
+    }
     let time = ending.time?;
     let sent = |kind| chain::ended_by_target(story, kind, time, kernel);
     let with_packet = |cause: Option<Cause>, kind| {
@@ -46,6 +49,22 @@ pub(super) fn cause(
     }
 }
 
+/// Why a silence is not called one.
+pub(super) fn our_doing(untold: Untold) -> String {
+    match untold {
+        Untold::NotAsked => "no answer, but this machine sent no heartbeat either".to_owned(),
+        Untold::Dropped(Drops { by, from, until, count }) => format!(
+            "no answer, but {} dropped {count} datagrams between {:.1} and {:.1} ms",
+            match by.strip_prefix("pod:") {
+                Some(uid) => format!("the sockets of pod {uid}"),
+                None => "its own socket".to_owned(),
+            },
+            from.ms(),
+            until.ms()
+        ),
+    }
+}
+
 fn measured(text: String) -> Cause {
     Cause { text, basis: Basis::Measured, chain: Vec::new() }
 }
@@ -62,7 +81,7 @@ fn declared_reset(story: &Story, reset: Timed, world: &World) -> Option<Cause> {
     world.resets_forced.iter().find(|forced| of_it(forced.instance))?;
     let sigterm = world.sigterms.iter().find(|sigterm| of_it(sigterm.instance))?;
     sigterm.time.may_precede(reset).then(|| {
-        let text = "the app reset its connections on SIGTERM (SO_LINGER 0, declared by the probe)";
+        let text = "the app reset its connections on SIGTERM (declared by the probe)";
         measured(text.to_owned())
     })
 }

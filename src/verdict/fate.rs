@@ -12,12 +12,16 @@
 //!    observation that is `silent_after` or more after the last answer: silent, at the last answer.
 //! 6. Answers, and the observation's end is known: survived. Else not measured.
 //!
+//! What our own side dropped, or did not send, is no silence of UDP: a flow that would be silent is
+//! not measured where its socket or a pod's dropped datagrams between its last answer and the end
+//! of the silence, or where no heartbeat was sent in that time.
+//!
 //! In an aborted trial nobody waited for an end, so that nothing survived: not measured.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use super::world::{Timed, ms_between};
+use super::world::{Drops, Timed, ms_between};
 use super::{Fate, FlowRecord, FlowSpan, Outcome};
 use crate::clock::Ms;
 use crate::observation::Protocol;
@@ -50,15 +54,28 @@ pub(super) struct Ending<'a> {
     pub time: Option<Timed>,
     /// The event that decided, where it was one.
     pub by: Option<&'a Observation>,
+    /// Why a silence is not called one.
+    pub untold: Option<Untold<'a>>,
+}
+
+/// Why a silence may be our own doing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Untold<'a> {
+    /// Datagrams were dropped by our side.
+    Dropped(Drops<'a>),
+    /// No heartbeat was sent in it.
+    NotAsked,
 }
 
 /// What a flow's end is read by besides its own events.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct Frame<'a> {
     pub silent_after: Duration,
     pub outcome: Outcome,
     /// When the observation ended.
     pub ended: Option<Ms>,
+    /// What pods' sockets dropped.
+    pub drops: &'a [Drops<'a>],
 }
 
 /// The protocol that a flow's id names.
@@ -104,15 +121,39 @@ impl<'a> Story<'a> {
     }
 
     /// The fate and what decided it.
-    pub fn ending(&self, frame: Frame) -> Ending<'a> {
+    pub fn ending(&self, frame: Frame<'a>) -> Ending<'a> {
         let ending = self.seen(frame);
         match ending.fate {
+            Fate::Silent if self.protocol == Protocol::Udp => match self.untold(&ending, frame) {
+                None => ending,
+                untold => Ending { untold, ..Ending::none(Fate::NotMeasured) },
+            },
             Fate::Survived if frame.outcome == Outcome::Aborted => Ending::none(Fate::NotMeasured),
             _ => ending,
         }
     }
 
-    fn seen(&self, frame: Frame) -> Ending<'a> {
+    /// What of our own doing may be all that there is to a silence.
+    fn untold(&self, silent: &Ending<'a>, frame: Frame<'a>) -> Option<Untold<'a>> {
+        let from = silent.time?.at;
+        let mut until = frame.ended.unwrap_or(Ms(i64::MAX));
+        if let Some(Event::Silence { to, unanswered, .. }) = silent.by.map(|by| &by.event) {
+            until = *to;
+            if *unanswered == 0 {
+                return Some(Untold::NotAsked);
+            }
+        }
+        let here = self.events.iter().filter_map(|o| match &o.event {
+            Event::DroppedHere { flow, since, count } => {
+                Some(Drops { by: flow, from: *since, until: o.at, count: *count })
+            }
+            _ => None,
+        });
+        let mut all = here.chain(frame.drops.iter().copied());
+        all.find(|drops| drops.may_lie_in(from, until)).map(Untold::Dropped)
+    }
+
+    fn seen(&self, frame: Frame<'a>) -> Ending<'a> {
         let mut failed = false;
         let mut given_up = None;
         for &observation in &self.events {
@@ -136,7 +177,8 @@ impl<'a> Story<'a> {
         if let Some(other) = self.other() {
             let ended = |o: &&&Observation| span(&o.event).is_some_and(|s| s.from == other.from);
             let by = self.events.iter().find(ended).copied();
-            return Ending { fate: Fate::Rehomed, time: Some(exact(by, other.from)), by };
+            let time = Some(exact(by, other.from));
+            return Ending { fate: Fate::Rehomed, time, by, untold: None };
         }
         if failed {
             return Ending::none(Fate::NotMeasured);
@@ -149,7 +191,7 @@ impl<'a> Story<'a> {
         &self,
         last: Option<Ms>,
         given_up: Option<&'a Observation>,
-        frame: Frame,
+        frame: Frame<'a>,
     ) -> Ending<'a> {
         let after = |at: Ms| last.is_none_or(|last| at >= last);
         let until = |o: &&&'a Observation| !given_up.is_some_and(|end| std::ptr::eq(**o, end));
@@ -166,11 +208,11 @@ impl<'a> Story<'a> {
         });
         if let Some((from, by)) = silence {
             let time = Some(exact(Some(by), last.unwrap_or(from)));
-            return Ending { fate: Fate::Silent, time, by: Some(by) };
+            return Ending { fate: Fate::Silent, time, by: Some(by), untold: None };
         }
         if let Some(by) = given_up {
             let time = Some(exact(Some(by), last.unwrap_or(by.at)));
-            return Ending { fate: Fate::Silent, time, by: Some(by) };
+            return Ending { fate: Fate::Silent, time, by: Some(by), untold: None };
         }
         let stopped = self.events.iter().find(|o| matches!(o.event, Event::FlowStopped { .. }));
         let end = stopped.map(|o| o.at).or(frame.ended);
@@ -178,7 +220,8 @@ impl<'a> Story<'a> {
             (Some(last), Some(end))
                 if ms_between(end, last) >= frame.silent_after.as_secs_f64() * 1e3 =>
             {
-                Ending { fate: Fate::Silent, time: Some(exact(None, last)), by: None }
+                let time = Some(exact(None, last));
+                Ending { fate: Fate::Silent, time, by: None, untold: None }
             }
             (Some(_), Some(_)) => Ending::none(Fate::Survived),
             _ => Ending::none(Fate::NotMeasured),
@@ -230,11 +273,11 @@ impl<'a> Story<'a> {
 
 impl<'a> Ending<'a> {
     fn none(fate: Fate) -> Self {
-        Self { fate, time: None, by: None }
+        Self { fate, time: None, by: None, untold: None }
     }
 
     fn at(fate: Fate, by: &'a Observation) -> Self {
-        Self { fate, time: Some(Timed::of(by)), by: Some(by) }
+        Self { fate, time: Some(Timed::of(by)), by: Some(by), untold: None }
     }
 }
 

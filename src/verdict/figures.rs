@@ -8,7 +8,7 @@ use crate::observation::Bound;
 
 /// The figures of one trial, in milliseconds from the trigger (`_ms`) or as named; null where
 /// not measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Findings {
     /// The target's app received SIGTERM (its own clock).
@@ -79,7 +79,7 @@ impl Findings {
 }
 
 /// How exact a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FindingBound {
     /// Whether the finding is the figure itself or its upper bound.
     pub bound: Bound,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::observation::{Bound, Identity, Protocol, Source};
 
 /// How a trial went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It was measured.
@@ -30,7 +30,7 @@ impl Outcome {
 }
 
 /// What became of a flow.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FlowRecord {
     /// `tcp-1`, `udp-10`.
     pub id: String,
@@ -54,7 +54,7 @@ pub struct FlowRecord {
 }
 
 /// A stretch of a flow in which one instance answered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FlowSpan {
     /// Who.
     #[serde(flatten)]
@@ -68,7 +68,19 @@ pub struct FlowSpan {
 }
 
 /// How a flow ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
     /// TCP: the app's `bye`, then FIN.
@@ -89,7 +101,8 @@ pub enum Fate {
     Survived,
     /// Severed in a way that its report does not tell (imports from the Go tool only).
     Severed,
-    /// A flow of an aborted trial that has no other fate.
+    /// It can't be told: the trial was aborted, the flow failed on our side, or our own buffers
+    /// dropped what may have been its answers.
     NotMeasured,
 }
 
@@ -126,7 +139,7 @@ impl Fate {
 }
 
 /// Why a flow ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Cause {
     /// In words.
     pub text: String,
@@ -139,7 +152,7 @@ pub struct Cause {
 }
 
 /// One link of the chain that led to a flow's end.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Link {
     /// What happened.
     pub what: LinkKind,
@@ -157,7 +170,7 @@ pub struct Link {
 }
 
 /// What a link of a chain tells of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkKind {
     /// The trigger's request was sent.
@@ -189,7 +202,7 @@ pub enum LinkKind {
 }
 
 /// What a cause rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// Each link of the chain was recorded in this trial.

@@ -1,13 +1,13 @@
 //! What holds of the verdict whatever was observed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::Fate;
 use super::*;
 use crate::clock::ClockRelation;
-use crate::clock::{Clock, Stamp};
+use crate::clock::{Clock, Ms, Stamp};
 use crate::config::{Sigterm, Trigger};
 use crate::observation::Protocol;
 use crate::observation::{Bound, Event, Identity, Seen, Source};
@@ -25,7 +25,7 @@ fn any_time() -> impl Strategy<Value = i64> {
 fn any_event() -> impl Strategy<Value = Event<Stamp>> {
     let id = prop_oneof![Just("tcp-1"), Just("tcp-2"), Just("udp-1"), Just("udp-10"), Just("?")];
     let uid = prop_oneof![Just("uid-old".to_owned()), Just("uid-new".to_owned())];
-    let of = (0..26u8, id, uid, any_identity(), any_time(), any_time(), any::<(bool, bool, i32)>());
+    let of = (0..28u8, id, uid, any_identity(), any_time(), any_time(), any::<(bool, bool, i32)>());
     of.prop_map(|(kind, id, uid, by, from, to, (a, b, code))| {
         let (flow, instance) = (id.to_owned(), by.instance.clone());
         let (from, to) = (Stamp::runner(from), Stamp::runner(to));
@@ -61,10 +61,24 @@ fn any_event() -> impl Strategy<Value = Event<Stamp>> {
             21 => Event::ProbeExiting { uid, instance, code },
             22 => Event::ObservationEnded { complete: a },
             23 => Event::WatchGap { until: to, reason: "r".into() },
+            26 => Event::DroppedHere { flow, since: from, count },
+            27 => any_counters(&uid, code),
             24 => Event::DrainStarted { uid, instance, flows: 1 },
             _ => Event::DrainEnded { uid, instance, all_gone: a, flows: 1 },
         }
     })
+}
+
+/// Readings of which one in a few differs from the one before.
+fn any_counters(uid: &str, code: i32) -> Event<Stamp> {
+    let values = BTreeMap::from([("Udp.RcvbufErrors".to_owned(), u64::from(code % 3 == 0))]);
+    Event::Counters { of: format!("pod:{uid}"), values }
+}
+
+fn reading(ms: i64, drops: u64) -> Observation {
+    let values = BTreeMap::from([("Udp.RcvbufErrors".to_owned(), drops)]);
+    let event = Event::Counters { of: "pod:uid-third".into(), values };
+    Observation::exact(Ms(ms), Source::Counters, event)
 }
 
 fn any_seen() -> impl Strategy<Value = Vec<Seen>> {
@@ -130,5 +144,45 @@ proptest! {
         let measured = verdict.findings.figures().into_iter().filter(|(name, v)| v.is_some() && *name != "container_exit_code");
         let names: BTreeSet<_> = measured.map(|(name, _)| name.to_owned()).collect();
         prop_assert_eq!(verdict.finding_bounds.into_keys().collect::<BTreeSet<_>>(), names);
+    }
+
+    #[test]
+    fn counters_that_do_not_move_change_no_fate_and_drops_only_take_silence_from_udp(
+        seen in any_seen(), outcome in any_outcome(), from in any_time(), until in any_time(), drops in 1..9u64,
+    ) {
+        let judge = |observations: &[Observation]| {
+            judge(observations, &scenario(Sigterm::Exit, Trigger::Delete), Some(&target()), outcome)
+        };
+        let plain = timeline::place(seen, &Stamp::runner(0), &[]).observations;
+        let (from, until) = (from.min(until), from.max(until));
+        let with = |drops| {
+            let mut observations = plain.clone();
+            observations.extend([reading(from, 7), reading(until, 7 + drops)]);
+            judge(&observations)
+        };
+        let (before, still, moved) = (judge(&plain), with(0), with(if from < until { drops } else { 0 }));
+        prop_assert_eq!(&before.flows, &still.flows);
+        for (before, after) in before.flows.iter().zip(&moved.flows) {
+            if before == after {
+                continue;
+            }
+            // What other drops have taken already has one more reason.
+            prop_assert!(matches!(before.fate, Fate::Silent | Fate::NotMeasured));
+            prop_assert_eq!(before.protocol, Protocol::Udp);
+            prop_assert_eq!((after.fate, after.ended_ms), (Fate::NotMeasured, None));
+            prop_assert!(after.cause.is_some());
+        }
+    }
+
+    #[test]
+    fn where_our_sockets_dropped_all_the_time_no_udp_flow_is_silent(
+        seen in any_seen(), outcome in any_outcome(),
+    ) {
+        let mut observations = timeline::place(seen, &Stamp::runner(0), &[]).observations;
+        observations.extend([reading(i64::MIN, 0), reading(i64::MAX, 1)]);
+        let verdict = judge(&observations, &scenario(Sigterm::Exit, Trigger::Delete), Some(&target()), outcome);
+        for flow in &verdict.flows {
+            prop_assert!((flow.fate, flow.protocol) != (Fate::Silent, Protocol::Udp));
+        }
     }
 }

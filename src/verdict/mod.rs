@@ -58,6 +58,7 @@ pub fn judge(
         silent_after: config.flows.silent_after,
         outcome,
         ended: world.ended.map(|(end, _)| end.at),
+        drops: &world.drops,
     };
     let flows: Vec<Judged> = stories(&sorted)
         .into_iter()

@@ -299,3 +299,80 @@ fn disagreements_between_repeats_and_within_a_trial() {
     }];
     insta::assert_snapshot!(crate::record::disagreements(&alike).join("\n"), @"drain-scale: UDP flows of one trial differ, alike in 2 repeats: refused 2, silent 2");
 }
+
+/// A pod's counter of what its sockets' buffers had no room for.
+fn dropped(of: &str, at: f64, count: u64) -> Observation {
+    let values = BTreeMap::from([("Udp.RcvbufErrors".to_owned(), count)]);
+    let event = Event::Counters { of: of.into(), values };
+    Observation::exact(Ms::from_ms(at), Source::Counters, event)
+}
+
+/// A flow's own socket dropped datagrams.
+fn dropped_here(id: &str, since: f64, at: f64) -> Observation {
+    let since = Ms::from_ms(since);
+    flow(at, Event::DroppedHere { flow: id.into(), since, count: 3 })
+}
+
+/// Silence is from 4 to 9,990 ms.
+#[rstest]
+#[case::none_moved(vec![dropped("pod:uid-old", 0.0, 5), dropped("pod:uid-old", 9000.0, 5)], Fate::Silent)]
+#[case::moved_in_it(vec![dropped("pod:uid-old", 50.0, 5), dropped("pod:uid-old", 100.0, 6)], Fate::NotMeasured)]
+#[case::moved_about_it(vec![dropped("pod:uid-old", -9000.0, 5), dropped("pod:uid-old", 9995.0, 6)], Fate::NotMeasured)]
+#[case::moved_before_it(vec![dropped("pod:uid-old", -50.0, 5), dropped("pod:uid-old", 3.0, 6), dropped("pod:uid-old", 9995.0, 6)], Fate::Silent)]
+#[case::moved_after_it(vec![dropped("pod:uid-old", 9991.0, 5), dropped("pod:uid-old", 9995.0, 6)], Fate::Silent)]
+#[case::one_reading(vec![dropped("pod:uid-old", 100.0, 6)], Fate::Silent)]
+#[case::the_replacements(vec![dropped("pod:uid-new", 50.0, 0), dropped("pod:uid-new", 9995.0, 1)], Fate::NotMeasured)]
+#[case::the_machines_are_whosever(vec![dropped("runner", 50.0, 0), dropped("runner", 100.0, 9)], Fate::Silent)]
+#[case::its_own_socket(vec![dropped_here("udp-1", 0.0, 9995.0)], Fate::NotMeasured)]
+#[case::its_own_socket_before(vec![dropped_here("udp-1", -90.0, 3.0)], Fate::Silent)]
+#[case::nobody_asked(vec![flow(9990.0, Event::Silence { flow: "udp-1".into(), from: Ms::from_ms(4.0), to: Ms::from_ms(9990.0), unanswered: 0 })], Fate::NotMeasured)]
+fn what_our_own_side_dropped_is_no_silence(#[case] more: Vec<Observation>, #[case] fate: Fate) {
+    let mut events = vec![span("udp-1", old(), -9000.0, 4.0)];
+    if !more.iter().any(|o| matches!(o.event, Event::Silence { .. })) {
+        events.push(silence("udp-1", 4.0, 9990.0));
+    }
+    events.extend(more);
+    let ended = (fate == Fate::Silent).then_some(4.0);
+    assert_eq!(fate_of("udp-1", events), (fate, ended));
+}
+
+#[test]
+fn drops_explain_no_other_fate_and_no_silence_of_tcp() {
+    let drops = [dropped("pod:uid-old", -9000.0, 5), dropped("pod:uid-old", 9995.0, 6)];
+    let with = |id: &str, mut events: Vec<Observation>| {
+        events.push(span(id, old(), -9000.0, 4.0));
+        events.extend(drops.clone());
+        fate_of(id, events)
+    };
+    assert_eq!(with("udp-1", vec![refused("udp-1", 30.0)]), (Fate::Refused, Some(30.0)));
+    let moved = vec![span("udp-1", new(), 5000.0, 9990.0), silence("udp-1", 4.0, 5000.0)];
+    assert_eq!(with("udp-1", moved), (Fate::Rehomed, Some(5000.0)));
+    // TCP sends again what was lost.
+    assert_eq!(with("tcp-1", vec![silence("tcp-1", 4.0, 9990.0)]), (Fate::Silent, Some(4.0)));
+}
+
+#[test]
+fn drops_are_told_with_their_place_number_and_time() {
+    let events = vec![
+        span("udp-1", old(), -9000.0, 4.0),
+        silence("udp-1", 4.0, 9990.0),
+        dropped("pod:uid-old", 50.0, 5),
+        dropped("pod:uid-old", 100.0, 12),
+        dropped("pod:uid-old", 700.0, 13),
+        dropped_here("udp-1", 40.0, 9995.0),
+    ];
+    let verdict = judge_events("udp-1", events, Outcome::Measured);
+    let cause = verdict.flows[0].cause.clone().unwrap();
+    assert_eq!(
+        cause.text,
+        "no answer, but its own socket dropped 3 datagrams between 40.0 and 9995.0 ms"
+    );
+    let told = |text: &str| verdict.warnings.iter().any(|warning| warning.contains(text));
+    assert!(
+        told("(pod:uid-old) dropped 8 datagrams between 50.0 and 700.0 ms"),
+        "{:?}",
+        verdict.warnings
+    );
+    assert!(told("own sockets dropped 3 datagrams"), "{:?}", verdict.warnings);
+    assert!(told("udp-1: without a fate: no answer, but"), "{:?}", verdict.warnings);
+}

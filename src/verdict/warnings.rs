@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::cause;
 use super::fate::{Ending, Story};
 use super::findings::Judged;
 use super::world::World;
@@ -35,6 +36,7 @@ pub(super) fn warnings(
 ) -> Vec<String> {
     let mut warnings = Vec::new();
     of_the_observation(world, outcome, &mut warnings);
+    of_our_own_drops(world, flows, &mut warnings);
     if let Some(target) = target {
         of_the_target(world, config, target, outcome, &mut warnings);
     }
@@ -65,6 +67,42 @@ fn of_the_observation(world: &World, outcome: Outcome, warnings: &mut Vec<String
             warnings.push("the end of the observation is not recorded".to_owned());
         }
         _ => {}
+    }
+}
+
+/// What our own side dropped is no matter of the network; it lengthens what flows saw.
+fn of_our_own_drops(world: &World, flows: &[Judged], warnings: &mut Vec<String>) {
+    let mut pods = BTreeMap::<&str, (u64, Ms, Ms)>::new();
+    for drops in world.drops.iter().filter(|drops| drops.until >= Ms(0)) {
+        let (count, _, until) = pods.entry(drops.by).or_insert((0, drops.from, drops.until));
+        *count = count.saturating_add(drops.count);
+        *until = drops.until;
+    }
+    for (pod, (count, from, until)) in pods {
+        let (from, until) = (from.ms(), until.ms());
+        warnings.push(format!(
+            "the probe's own sockets ({pod}) dropped {count} datagrams between {from:.1} and \
+             {until:.1} ms: UDP outages may be shorter than they seem"
+        ));
+    }
+    let here = flows.iter().flat_map(|(story, _)| &story.events).filter_map(|o| match o.event {
+        Event::DroppedHere { count, .. } if o.at >= Ms(0) => Some(count),
+        _ => None,
+    });
+    let (count, flows) =
+        here.fold((0_u64, 0), |(sum, n), count| (sum.saturating_add(count), n + 1));
+    if flows > 0 {
+        warnings.push(format!(
+            "this machine's own sockets dropped {count} datagrams of UDP flows, in {flows} readings: \
+             outages may be shorter than they seem"
+        ));
+    }
+    if world.backlog_drops > 0 {
+        warnings.push(format!(
+            "this machine's network backlog dropped {} packets after the trigger, whosever they were \
+             (net.core.netdev_max_backlog)",
+            world.backlog_drops
+        ));
     }
 }
 
@@ -225,7 +263,11 @@ fn of_one_flow<'a>(
         warnings.add(id, "answered by two instances on one connection".to_owned());
     }
     if outcome == Outcome::Measured && ending.fate == Fate::NotMeasured && !failed {
-        warnings.add(id, "without a fate: never answered, or its end is not recorded".to_owned());
+        let why = match ending.untold {
+            Some(untold) => cause::our_doing(untold),
+            None => "never answered, or its end is not recorded".to_owned(),
+        };
+        warnings.add(id, format!("without a fate: {why}"));
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::clock::Ms;
+use crate::evidence::counters::{Values, own_drops};
 use crate::observation::Target;
 use crate::observation::{Bound, Event, Observation, Source};
 
@@ -65,8 +66,31 @@ pub(super) struct World<'a> {
     pub restarts: i32,
     pub gaps: Vec<Gap<'a>>,
     pub logs_lost: Vec<&'a str>,
+    /// What pods' own sockets dropped, by pairs of readings between which it moved.
+    pub drops: Vec<Drops<'a>>,
+    /// What this machine's backlog had no room for after the trigger.
+    pub backlog_drops: u64,
     /// The end of the observation, and whether it was complete.
     pub ended: Option<(Timed, bool)>,
+}
+
+/// Datagrams that our own side dropped: a pod's sockets, or a flow's own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Drops<'a> {
+    /// `pod:UID`, or a flow.
+    pub by: &'a str,
+    /// The last reading before they were dropped.
+    pub from: Ms,
+    /// The first one after it.
+    pub until: Ms,
+    pub count: u64,
+}
+
+impl Drops<'_> {
+    /// Whether some of them may have been dropped in this time.
+    pub fn may_lie_in(&self, from: Ms, until: Ms) -> bool {
+        self.from <= until && self.until >= from
+    }
 }
 
 /// A time in which a watch saw nothing.
@@ -96,10 +120,33 @@ impl<'a> World<'a> {
         let mut world = Self::default();
         let mut slices = BTreeMap::new();
         let mut others = BTreeMap::new();
+        let mut readings = BTreeMap::new();
         for &observation in sorted {
             world.tell(observation, target, &mut slices, &mut others);
+            world.count(observation, &mut readings);
         }
         world
+    }
+
+    /// What moved since the same place was read before.
+    fn count(
+        &mut self,
+        observation: &'a Observation,
+        readings: &mut BTreeMap<&'a str, (Ms, &'a Values)>,
+    ) {
+        let Event::Counters { of, values } = &observation.event else { return };
+        let until = observation.at;
+        let Some((from, before)) = readings.insert(of, (until, values)) else { return };
+        if of.starts_with("pod:") {
+            let count = own_drops(before, values);
+            if count > 0 {
+                self.drops.push(Drops { by: of, from, until, count });
+            }
+        } else if of == "machine" && until > Ms(0) {
+            let dropped = |values: &Values| values.get("softnet.dropped").copied().unwrap_or(0);
+            let count = dropped(values).saturating_sub(dropped(before));
+            self.backlog_drops = self.backlog_drops.saturating_add(count);
+        }
     }
 
     fn tell(

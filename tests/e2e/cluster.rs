@@ -208,7 +208,7 @@ async fn expose(cluster: &dyn Cluster, name: &str, endpoint: Ipv4Addr) -> Ipv4Ad
 }
 
 /// Runs something on a thread in a process's net namespace.
-fn in_net_of<T: Send>(pid: i32, work: impl FnOnce() -> T + Send) -> T {
+pub fn in_net_of<T: Send>(pid: i32, work: impl FnOnce() -> T + Send) -> T {
     let namespace = fs::File::open(format!("/proc/{pid}/ns/net")).unwrap();
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

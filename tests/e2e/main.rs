@@ -4,9 +4,14 @@
 //! Where they can't be had the tests are ignored and the reason is printed; with `CI=true` in the
 //! environment that is a failure instead, so that no CI passes by testing nothing.
 
+mod clean;
 mod cluster;
+mod cluster_up;
 mod endings;
+mod events;
 mod host;
+mod load;
+mod resume;
 mod tools;
 mod trials;
 
@@ -37,7 +42,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let tests = cluster::tests().into_iter().chain(endings::tests()).chain(trials::tests());
+    let tests = cluster::tests().into_iter().chain(cluster_up::tests()).chain(endings::tests());
+    let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
+    let tests = tests.chain(load::tests()).chain(resume::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

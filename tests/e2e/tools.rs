@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ pub fn spec() -> ClusterSpec {
         nodes: 2,
         proxy_mode: ProxyMode::Iptables,
         sysctls: BTreeMap::new(),
+        dns: false,
     }
 }
 
@@ -97,6 +98,16 @@ pub fn pod_process(address: Ipv4Addr) -> i32 {
     *pids.last().unwrap_or_else(|| panic!("no process has {address}"))
 }
 
+/// A client by a kubeconfig.
+pub async fn client_of(kubeconfig: &Path) -> kube::Client {
+    use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+    let file = Kubeconfig::read_from(kubeconfig).unwrap();
+    let mut config =
+        Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    config.proxy_url = None;
+    kube::Client::try_from(config).unwrap()
+}
+
 /// `drainwatch internal hold`: a runner that can be ended in any way.
 pub struct Holder {
     child: Child,
@@ -140,12 +151,7 @@ impl Holder {
     }
 
     pub async fn client(&self) -> kube::Client {
-        use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-        let file = Kubeconfig::read_from(&self.kubeconfig).unwrap();
-        let mut config =
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-        config.proxy_url = None;
-        kube::Client::try_from(config).unwrap()
+        client_of(&self.kubeconfig).await
     }
 
     pub fn signal(&mut self, signal: Signal) -> ExitStatus {

@@ -27,13 +27,13 @@ const SHORT: &str = "settle = \"1s\"\nobserve_after = \"1s\"\nrepeats = 1\n\
                      [flows]\ntcp = 4\nudp = 4\n";
 
 /// A matrix in a folder of its own.
-struct Lab {
+pub struct Lab {
     folder: tempfile::TempDir,
 }
 
 impl Lab {
     /// Scenarios by name, and what stands in the matrix beside their list.
-    fn new(scenarios: &[(&str, &str)], matrix: &str) -> Self {
+    pub fn new(scenarios: &[(&str, &str)], matrix: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for sub in ["scenarios", "matrices"] {
             std::fs::create_dir(folder.path().join(sub)).expect("a folder");
@@ -49,15 +49,20 @@ impl Lab {
     }
 
     /// The command that applies it.
-    fn apply(&self) -> Command {
+    pub fn apply(&self) -> Command {
         let mut command = Command::new(super::DRAINWATCH);
-        command.arg("apply").arg(self.folder.path().join("matrices/lab.toml"));
+        command.arg("apply").arg(self.matrix());
         command.arg("--output").arg(self.output());
         command
     }
 
+    /// The matrix's file.
+    pub fn matrix(&self) -> PathBuf {
+        self.folder.path().join("matrices/lab.toml")
+    }
+
     /// Where the run's folder is.
-    fn output(&self) -> PathBuf {
+    pub fn output(&self) -> PathBuf {
         self.folder.path().join("run")
     }
 
@@ -70,17 +75,17 @@ impl Lab {
 }
 
 /// What a command said, for a failed test.
-fn words(output: &Output) -> String {
+pub fn words(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
 /// The trials of a run's folder.
-fn trials(folder: &Path) -> Vec<Trial> {
+pub fn trials(folder: &Path) -> Vec<Trial> {
     load_run_dir(folder).expect("a run's folder").trials
 }
 
-fn fates(trial: &Trial, protocol: Protocol) -> Vec<Fate> {
+pub fn fates(trial: &Trial, protocol: Protocol) -> Vec<Fate> {
     trial.flows.iter().filter(|flow| flow.protocol == protocol).map(|flow| flow.fate).collect()
 }
 
@@ -216,7 +221,7 @@ fn observed(lab: &Lab) -> Child {
 }
 
 /// Every file below a folder that is JSON is whole, and none is a leftover.
-fn assert_whole(folder: &Path) {
+pub fn assert_whole(folder: &Path) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -262,12 +267,13 @@ fn killed() {
     assert!(lab.output().join("environment/long.json").is_file());
 }
 
-/// More flows than there are ports: trials are aborted in preflight, with the check's name, and kept.
+/// Flows that are to enter by a node that is not there: trials are aborted in preflight, with the
+/// check's name, and kept.
 fn cannot_begin() {
     let text = "sigterm = \"exit\"";
     let folder = Lab::new(&[("crowd", text)], "[cluster]\nprovider = \"local\"\n");
     let mut command = folder.apply();
-    command.args(["--set", "flows.tcp=90000", "--set", "repeats=4"]);
+    command.args(["--set", "flows.enter_by=node-9", "--set", "repeats=4"]);
     let output = command.output().expect("drainwatch runs");
     assert_eq!(output.status.code(), Some(3), "{}", words(&output));
     let trials = trials(&folder.output());
@@ -275,7 +281,7 @@ fn cannot_begin() {
     for trial in &trials {
         assert_eq!(trial.outcome, Outcome::Aborted);
         let reason = trial.reason.as_deref().unwrap_or_default();
-        assert!(reason.starts_with("limits: ") && reason.contains("needed"), "{reason}");
+        assert!(reason.starts_with("entry-node: ") && reason.contains("node-9"), "{reason}");
     }
     assert!(folder.output().join("crowd/logs/node-1").is_dir(), "an aborted trial's logs are kept");
     assert!(folder.output().join("crowd/trial-001.aborted.json").is_file());

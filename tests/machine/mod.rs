@@ -1,5 +1,7 @@
-//! A made-up machine for `drainwatch setup`: tools, a Go and release hosts of its own, so that
-//! the tests neither need a network nor install anything.
+//! A made-up machine for `drainwatch setup`, `doctor` and `clean`: tools, a Go and release hosts of
+//! its own, so that the tests neither need a network nor install anything.
+
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,6 +44,12 @@ pub const BINARIES: [(&str, &str); 13] = [
     ("portmap", "CNI portmap plugin version unknown\nCNI protocol versions supported: 0.1.0"),
 ];
 
+/// What is only had where it is asked for.
+pub const EXTRAS: [(&str, &str); 2] = [
+    ("coredns", "CoreDNS-1.12.1\nlinux/amd64, go1.24.1, 707c7c1"),
+    ("kubectl", "Client Version: v1.34.0\nKustomize Version: v5.7.1"),
+];
+
 /// Folders of its own for everything that `setup` looks at.
 pub struct Machine {
     folder: tempfile::TempDir,
@@ -74,7 +82,7 @@ impl Machine {
     /// Installs a Go of a version whose builds take as long as `build`, a piece of shell.
     pub fn go(&self, version: &str, build: &str) {
         let mut binaries = String::new();
-        for (name, says) in BINARIES {
+        for (name, says) in BINARIES.into_iter().chain(EXTRAS) {
             // Go names etcd after its package's folder.
             let (package, output) = match name {
                 "etcd" => ("server/v3", "server"),
@@ -197,7 +205,12 @@ impl Mirror {
             mirror.put(&format!("{folder}/{sums}"), sum.as_bytes());
             mirror.put(&format!("{folder}/{file}"), &body);
         }
-        for (name, says) in &BINARIES[..5] {
+        let folder = "/github.com/coredns/coredns/releases/download/v1.12.1";
+        let (file, body) = (format!("coredns_1.12.1_linux_{}.tgz", arch()), archive(&EXTRAS[..1]));
+        let sum = format!("{}  {file}\n", sha256(&body));
+        mirror.put(&format!("{folder}/{file}.sha256"), sum.as_bytes());
+        mirror.put(&format!("{folder}/{file}"), &body);
+        for (name, says) in BINARIES[..5].iter().chain(&EXTRAS[1..]) {
             let path = format!("/dl.k8s.io/release/v1.34.0/bin/linux/{}/{name}", arch());
             let body = format!("#!/bin/sh\n{}\n", says_script(says)).into_bytes();
             mirror.put(&format!("{path}.sha256"), sha256(&body).as_bytes());

@@ -38,6 +38,7 @@ pub fn scenario(sigterm: Sigterm, trigger: Trigger) -> Scenario {
         settle: Duration::from_secs(10),
         observe_after: Duration::from_secs(2),
         repeats: 2,
+        evidence: false,
         flows: Flows {
             tcp: TCP,
             udp: UDP,
@@ -222,12 +223,14 @@ impl Story {
             }],
             started_at: format!("2026-11-30T12:{:02}:00.000Z", self.repeat),
             target: Some(target()),
+            checks: Vec::new(),
             observations: self.observations,
             flows: Vec::new(),
             findings: Findings::default(),
             finding_bounds: BTreeMap::new(),
             warnings: Vec::new(),
             runner_warnings: Vec::new(),
+            imported: None,
         };
         trial.judge_anew();
         trial

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use async_trait::async_trait;
-use futures::future::try_join_all;
 
 use super::runner::Supervisor;
-use super::{facts, logs, paths};
+use super::{cgroup, facts, images, layout, logs};
 use crate::cluster::{Cluster, ClusterError, Node, ProviderFacts};
 
 /// A cluster of processes on this host. Dropping it lets go of its supervisor, which removes it.
@@ -19,6 +17,7 @@ pub(super) struct LocalCluster {
     pub state: PathBuf,
     pub subnet: String,
     pub nodes: Vec<Node>,
+    pub dns: bool,
     pub versions: BTreeMap<String, String>,
     pub ctr: PathBuf,
     pub supervisor: Option<Supervisor>,
@@ -44,7 +43,12 @@ impl Cluster for LocalCluster {
 
     async fn load_image(&self, archive: &Path) -> Result<(), ClusterError> {
         let nodes = self.nodes.iter().filter(|node| node.takes_pods);
-        try_join_all(nodes.map(|node| self.import(node, archive))).await.map(drop)
+        images::import(&self.ctr, nodes, archive).await
+    }
+
+    fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
+        let node = layout::node_cgroup(&self.name, node);
+        cgroup::processes_of_pod(&node, uid).into_iter().min_by_key(|pid| started(*pid))
     }
 
     async fn facts(&self) -> Result<ProviderFacts, ClusterError> {
@@ -55,34 +59,35 @@ impl Cluster for LocalCluster {
         logs::copy(&self.state, into)
     }
 
+    async fn broken(&mut self) -> String {
+        match &mut self.supervisor {
+            Some(supervisor) => supervisor.broken().await,
+            None => std::future::pending().await,
+        }
+    }
+
     async fn down(mut self: Box<Self>) -> Result<(), ClusterError> {
         self.end().await
     }
 }
 
-impl LocalCluster {
-    /// Imports an archive by the node's own containerd, reached through the node's root.
-    async fn import(&self, node: &Node, archive: &Path) -> Result<(), ClusterError> {
-        let failed = |reason: String| ClusterError::Component {
-            component: format!("image import on {}", node.name),
-            reason,
-            logs: None,
-        };
-        let Some(pid) = node.pid else { return Err(failed("the node has no process".into())) };
-        let output = tokio::process::Command::new(&self.ctr)
-            .arg("--address")
-            .arg(format!("/proc/{pid}/root{}", paths::CONTAINERD_SOCKET))
-            .args(["--namespace", "k8s.io", "images", "import"])
-            .arg(archive)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await
-            .map_err(|source| ClusterError::Io { what: self.ctr.display().to_string(), source })?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-        }
+/// When a process was started, in ticks since boot; one that has gone comes last.
+fn started(pid: i32) -> u64 {
+    // After the name, which stands in parentheses and may hold anything.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok())
+        .unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_was_started_after_the_first_one_and_one_that_is_gone_comes_last() {
+        let own = started(std::process::id() as i32);
+        assert!(started(1) <= own && own < u64::MAX);
+        assert_eq!(started(-1), u64::MAX);
     }
 }

@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
 use super::layout::{Layout, NodeLayout, SERVICE_RANGE};
-use super::paths;
 use super::wire::{Daemon, Gate};
+use super::{dns, paths};
 
 const ETCD: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 2379);
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -24,6 +24,7 @@ pub(super) fn of(layout: &Layout, node: &NodeLayout) -> Vec<Daemon> {
     daemons.push(kubelet(node));
     if node.control_plane {
         daemons.extend([controller_manager(layout), scheduler()]);
+        daemons.extend(layout.dns.then(dns::daemon));
     }
     daemons.push(kube_proxy(layout));
     daemons

@@ -54,12 +54,13 @@ pub(super) async fn read(cluster: &LocalCluster) -> ProviderFacts {
         ("cni", "ptp + host-local"),
         ("etcd", "in memory, unsafe-no-fsync"),
         ("node file systems", "in memory"),
-        ("dns", "none"),
+        ("dns", if cluster.dns { "CoreDNS" } else { "none" }),
     ] {
         facts.fixed.insert(key.into(), value.into());
     }
     facts.varying.insert("node network".into(), cluster.subnet.clone());
-    if let Some(ended) = cluster.supervisor.as_ref().and_then(|s| s.ended.lock().ok()) {
+    if let Some(supervisor) = &cluster.supervisor {
+        let ended = supervisor.ended.borrow();
         facts.warnings.extend(ended.iter().map(|what| format!("ended: {what}")));
     }
     facts

@@ -9,11 +9,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
 use serde_json::json;
 
 use super::layout::{Layout, NodeLayout, SERVICE_ADDRESS};
 use super::pki::{self, Authority, Subject};
-use super::{PAUSE_IMAGE, paths};
+use super::{PAUSE_IMAGE, dns, paths};
 use crate::config::ProxyMode;
 
 /// Writes a file that only its owner can read.
@@ -53,8 +54,25 @@ pub(super) fn write(state: &Path, layout: &Layout) -> io::Result<()> {
         "admin",
         &Subject::client("kubernetes-admin", Some("system:masters")),
     )?;
-    write_kubeconfig(state, state, "admin", &layout.api())?;
-    fs::rename(state.join("admin.conf"), state.join("kubeconfig"))
+    write_admin(state, layout)
+}
+
+/// Writes `STATE/kubeconfig`: one file that holds all it needs, so that a copy of it does too.
+fn write_admin(state: &Path, layout: &Layout) -> io::Result<()> {
+    let data = |file: &str| fs::read(state.join(file)).map(|pem| BASE64.encode(pem));
+    let name = &layout.name;
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {
+            "server": layout.api(), "certificate-authority-data": data("ca.crt")?}}],
+        "users": [{"name": name, "user": {
+            "client-certificate-data": data("admin.crt")?,
+            "client-key-data": data("admin.key")?}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    });
+    write_private(&state.join("kubeconfig"), &format!("{config:#}\n"))
 }
 
 fn write_node(
@@ -79,7 +97,7 @@ fn write_node(
     )?;
     authority.issue(conf, "kube-proxy", &Subject::client("system:kube-proxy", None))?;
     write_kubeconfig(conf, inside, "kube-proxy", &layout.api())?;
-    write_private(&conf.join("kubelet.json"), &kubelet(node).to_string())?;
+    write_private(&conf.join("kubelet.json"), &kubelet(layout, node).to_string())?;
     write_private(&conf.join("kube-proxy.json"), &kube_proxy(layout, node).to_string())?;
     write_private(&conf.join("containerd.toml"), &containerd())?;
     private_dir(&conf.join("cni"))?;
@@ -120,6 +138,13 @@ fn write_control_plane(
         authority.issue(conf, user, &Subject::client(&format!("system:{user}"), group))?;
         write_kubeconfig(conf, inside, user, &layout.api())?;
     }
+    if layout.dns {
+        // As the controller manager: a user that may read what it serves and no more would need
+        // a role and a binding before it could start.
+        authority.issue(conf, dns::USER, &Subject::client(dns::USER, Some("system:masters")))?;
+        write_kubeconfig(conf, inside, dns::USER, &layout.api())?;
+        write_private(&conf.join("Corefile"), &dns::corefile(node))?;
+    }
     pki::service_account_keys(conf)?;
     let etcd = Authority::new("drainwatch-etcd")?;
     etcd.write(conf, "etcd-ca")?;
@@ -152,7 +177,7 @@ fn write_kubeconfig(dir: &Path, inside: &Path, user: &str, api: &str) -> io::Res
     write_private(&dir.join(format!("{user}.conf")), &config.to_string())
 }
 
-fn kubelet(node: &NodeLayout) -> serde_json::Value {
+fn kubelet(layout: &Layout, node: &NodeLayout) -> serde_json::Value {
     let conf = Path::new(paths::CONF);
     let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -171,7 +196,7 @@ fn kubelet(node: &NodeLayout) -> serde_json::Value {
         "enforceNodeAllocatable": [],
         "failSwapOn": false,
         "oomScoreAdj": 0,
-        // No DNS in the cluster: pods are told addresses.
+        // The host's own resolver is out of a pod's reach.
         "resolvConf": "",
         // As in kind: how full the host's disk is must not evict pods.
         "imageGCHighThresholdPercent": 100,
@@ -179,6 +204,11 @@ fn kubelet(node: &NodeLayout) -> serde_json::Value {
         // The default lies in /usr, which is the host's.
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
     });
+    // Without it pods are told addresses.
+    if layout.dns {
+        config["clusterDNS"] = json!([dns::ADDRESS.to_string()]);
+        config["clusterDomain"] = json!(dns::DOMAIN);
+    }
     if node.cgroup_v1_refused {
         config["failCgroupV1"] = json!(false);
     }
@@ -202,11 +232,25 @@ fn kube_proxy(layout: &Layout, node: &NodeLayout) -> serde_json::Value {
         },
         // The range of all pods: a narrower one masquerades all pod-to-Service traffic.
         "clusterCIDR": super::layout::POD_RANGE,
-        // nf_conntrack_max can't be written in a net namespace of one's own.
-        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        "conntrack": conntrack(layout),
         "oomScoreAdj": 0,
         "ipvs": {"strictARP": layout.proxy_mode == ProxyMode::Ipvs},
     })
+}
+
+/// nf_conntrack_max can't be written in a net namespace of one's own. The timeouts of TCP can, and
+/// are set by kube-proxy as on any node, unless the user has set them.
+fn conntrack(layout: &Layout) -> serde_json::Value {
+    let mut conntrack = json!({"maxPerCore": 0, "min": 0});
+    for (key, sysctl) in [
+        ("tcpEstablishedTimeout", "nf_conntrack_tcp_timeout_established"),
+        ("tcpCloseWaitTimeout", "nf_conntrack_tcp_timeout_close_wait"),
+    ] {
+        if layout.sysctls.contains_key(&format!("net.netfilter.{sysctl}")) {
+            conntrack[key] = json!("0s"); // left as it is
+        }
+    }
+    conntrack
 }
 
 /// Without AppArmor: a profile that containerd loads stays in the host's kernel.
@@ -261,4 +305,31 @@ fn cni(node: &NodeLayout) -> serde_json::Value {
             {"type": "portmap", "capabilities": {"portMappings": true}},
         ],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ClusterSpec, ProviderKind};
+
+    #[test]
+    fn kube_proxy_leaves_the_timeouts_that_a_user_has_set() {
+        let sysctl = |name: &str| (format!("net.netfilter.{name}"), "60".to_owned());
+        let conntrack = |sysctls: &[(String, String)]| {
+            let spec = ClusterSpec {
+                provider: ProviderKind::Local,
+                kubernetes: "1.34.0".into(),
+                nodes: 1,
+                proxy_mode: ProxyMode::Iptables,
+                dns: false,
+                sysctls: sysctls.iter().cloned().collect(),
+            };
+            super::conntrack(&Layout::new("dw-3f9a1c", &spec, Ipv4Addr::new(10, 231, 7, 0)))
+        };
+        assert_eq!(conntrack(&[]), json!({"maxPerCore": 0, "min": 0}));
+        assert_eq!(
+            conntrack(&[sysctl("nf_conntrack_tcp_timeout_close_wait")]),
+            json!({"maxPerCore": 0, "min": 0, "tcpCloseWaitTimeout": "0s"})
+        );
+    }
 }

@@ -64,6 +64,7 @@ async fn hold(args: Hold) -> Result<u8, ClusterError> {
             _ => ProxyMode::Iptables,
         },
         sysctls: Default::default(),
+        dns: false,
     };
     let provider = LocalProvider::default();
     let begun = Instant::now();

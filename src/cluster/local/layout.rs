@@ -2,6 +2,7 @@
 //!
 //! Takes the order and a free subnet; pure, so that it can be tested without a cluster.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use crate::config::{ClusterSpec, ProxyMode};
@@ -23,6 +24,10 @@ pub(super) struct Layout {
     /// The first address of the node network's /24.
     pub subnet: Ipv4Addr,
     pub proxy_mode: ProxyMode,
+    /// Whether it has DNS.
+    pub dns: bool,
+    /// What the user sets in each node.
+    pub sysctls: BTreeMap<String, String>,
     /// The first is the control plane.
     pub nodes: Vec<NodeLayout>,
 }
@@ -42,6 +47,11 @@ pub(super) struct NodeLayout {
     pub cgroup_v1_refused: bool,
 }
 
+/// Where a node's cgroups are, below each hierarchy.
+pub(super) fn node_cgroup(cluster: &str, node: &str) -> String {
+    format!("/{}/{cluster}/{node}", super::cgroup::TOP)
+}
+
 impl Layout {
     /// Lays a cluster out in the /24 that starts at `subnet`.
     pub(super) fn new(name: &str, spec: &ClusterSpec, subnet: Ipv4Addr) -> Self {
@@ -53,12 +63,19 @@ impl Layout {
                 pods: format!("10.244.{}.0/24", i + 1),
                 control_plane: i == 0,
                 takes_pods: i > 0 || spec.nodes == 1,
-                cgroup: format!("/{}/{name}/{node}", super::cgroup::TOP),
+                cgroup: node_cgroup(name, &node),
                 cgroup_v1_refused: minor(&spec.kubernetes) >= 35,
                 name: node,
             }
         });
-        Self { name: name.to_owned(), subnet, proxy_mode: spec.proxy_mode, nodes: nodes.collect() }
+        Self {
+            name: name.to_owned(),
+            subnet,
+            proxy_mode: spec.proxy_mode,
+            dns: spec.dns,
+            sysctls: spec.sysctls.clone(),
+            nodes: nodes.collect(),
+        }
     }
 
     /// The host's address in the node network, and the nodes' gateway.
@@ -100,6 +117,7 @@ mod tests {
             nodes,
             proxy_mode: ProxyMode::Iptables,
             sysctls: Default::default(),
+            dns: false,
         }
     }
 

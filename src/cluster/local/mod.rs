@@ -5,24 +5,29 @@
 //! supervisor makes everything else, and removes it when it is told to or when the pipe ends.
 
 pub mod components;
+pub mod leftovers;
 
 mod cgroup;
 mod check;
 mod cluster;
 mod daemons;
+mod dns;
 mod facts;
 mod files;
 mod gate;
 mod hold;
+mod images;
 mod layout;
 mod logs;
 mod mounts;
 mod network;
 mod node;
+mod orphans;
 mod paths;
 mod pki;
 mod ready;
 mod runner;
+mod running;
 mod spawn;
 mod state;
 mod supervisor;
@@ -34,8 +39,14 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 
+#[cfg(test)]
+pub(crate) use check::fixture;
+
+use super::machine::{Check, Machine};
 use super::{Cluster, ClusterError, Provider};
 use crate::config::ClusterSpec;
+
+pub use running::{Found, Running, find, list};
 
 /// The name of the image that pods' sandboxes run. It is in no registry: the archive given to
 /// [`Cluster::load_image`] has to hold it.
@@ -70,6 +81,11 @@ impl Provider for LocalProvider {
         let up = runner::start(&self.executable, new_name()?, spec, components, logs).await?;
         Ok(Box::new(up))
     }
+}
+
+/// What a machine has of all that local clusters need, point by point.
+pub fn checks(machine: &dyn Machine) -> Vec<Check> {
+    check::all(machine)
 }
 
 /// `dw-3f9a1c`: chance decides, and the supervisor refuses a name that is taken.

@@ -63,7 +63,7 @@ fn set_up(order: &NodeOrder) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     let c = &order.components;
     let bind = |from: &Path, to, writable| Bind { from: from.to_owned(), to, writable };
-    mounts::build(&[
+    let mut binds = vec![
         bind(&c.kubernetes, paths::KUBERNETES, false),
         bind(&c.etcd, paths::ETCD, false),
         bind(&c.containerd, paths::CONTAINERD, false),
@@ -71,7 +71,9 @@ fn set_up(order: &NodeOrder) -> io::Result<()> {
         bind(&c.runc, paths::RUNC, false),
         bind(&order.conf, paths::CONF, false),
         bind(&order.logs, paths::LOGS, true),
-    ])?;
+    ];
+    binds.extend(c.coredns.as_ref().map(|folder| bind(folder, paths::COREDNS, false)));
+    mounts::build(&binds)?;
     for (name, value) in &order.sysctls {
         let file = Path::new("/proc/sys").join(name.replace('.', "/"));
         fs::write(&file, value)

@@ -6,6 +6,7 @@ pub(super) const KUBERNETES: &str = "/run/drainwatch/kubernetes";
 pub(super) const ETCD: &str = "/run/drainwatch/etcd";
 pub(super) const CONTAINERD: &str = "/run/drainwatch/containerd";
 pub(super) const CNI: &str = "/run/drainwatch/cni";
+pub(super) const COREDNS: &str = "/run/drainwatch/coredns";
 pub(super) const RUNC: &str = "/run/drainwatch/runc";
 /// The node's keys and configuration.
 pub(super) const CONF: &str = "/run/drainwatch/conf";

@@ -8,6 +8,7 @@ use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
+use super::dns;
 use crate::cluster::{ClusterError, Node};
 
 const ASK_EVERY: Duration = Duration::from_millis(25);
@@ -17,11 +18,11 @@ const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// Waits for all of it, and labels the control plane as kubeadm does (a kubelet may not label
 /// itself so).
-pub(super) async fn wait(client: &Client, nodes: &[Node]) -> Result<(), ClusterError> {
+pub(super) async fn wait(client: &Client, nodes: &[Node], dns: bool) -> Result<(), ClusterError> {
     let deadline = Instant::now() + BOUND;
     loop {
         // A call that fails is as good as an answer that says no, until the time is over.
-        let missing = match missing(client, nodes).await {
+        let missing = match missing(client, nodes, dns).await {
             Ok(None) => return Ok(()),
             Ok(Some(missing)) => missing,
             Err(error) => error.to_string(),
@@ -38,7 +39,7 @@ pub(super) async fn wait(client: &Client, nodes: &[Node]) -> Result<(), ClusterE
 }
 
 /// Something that is still missing.
-async fn missing(client: &Client, nodes: &[Node]) -> kube::Result<Option<String>> {
+async fn missing(client: &Client, nodes: &[Node], dns: bool) -> kube::Result<Option<String>> {
     let kube_nodes: Api<KubeNode> = Api::all(client.clone());
     let listed = kube_nodes.list(&ListParams::default()).await?.items;
     let unready = nodes.iter().find(|node| !listed.iter().any(|n| is_ready(n, &node.name)));
@@ -55,6 +56,17 @@ async fn missing(client: &Client, nodes: &[Node]) -> kube::Result<Option<String>
     }
     let labels = Patch::Merge(json!({"metadata": {"labels": {CONTROL_PLANE: ""}}}));
     kube_nodes.patch(&nodes[0].name, &PatchParams::default(), &labels).await?;
+    if dns {
+        dns::expose(client, nodes[0].address).await?;
+        // kube-proxy takes a moment to lead there.
+        for node in nodes {
+            let Some(pid) = node.pid else { continue };
+            let asked = tokio::task::spawn_blocking(move || dns::answers(pid));
+            if !asked.await.unwrap_or(false) {
+                return Ok(Some(format!("no answer by DNS on {}", node.name)));
+            }
+        }
+    }
     Ok(None)
 }
 

@@ -6,12 +6,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::cluster::LocalCluster;
 use super::components::{self, Components};
@@ -29,7 +28,9 @@ pub(super) struct Supervisor {
     stdin: Option<ChildStdin>,
     reports: mpsc::UnboundedReceiver<Result<Report, ClusterError>>,
     /// Components that have ended although nobody asked them to, each with why.
-    pub ended: Arc<Mutex<Vec<String>>>,
+    pub ended: watch::Receiver<Vec<String>>,
+    /// How many of them [`Supervisor::broken`] has told.
+    told: usize,
 }
 
 /// Makes a cluster and waits until it can be used.
@@ -46,7 +47,13 @@ pub(super) async fn start(
     let ctr = components.containerd.join("ctr");
     let mut supervisor = Supervisor::spawn(executable, &name)?;
     supervisor
-        .say(&Order { name: name.clone(), spec: spec.clone(), components, logs: logs.clone() })
+        .say(&Order {
+            name: name.clone(),
+            owner: std::process::id(),
+            spec: spec.clone(),
+            components,
+            logs: logs.clone(),
+        })
         .await?;
     let (kubeconfig, state, subnet, nodes) = match supervisor.hear().await? {
         Report::Up { kubeconfig, state, subnet, nodes } => (kubeconfig, state, subnet, nodes),
@@ -71,6 +78,7 @@ pub(super) async fn start(
         kubeconfig,
         state,
         subnet,
+        dns: spec.dns,
         versions,
         ctr,
         supervisor: Some(supervisor),
@@ -95,7 +103,7 @@ impl LocalCluster {
     async fn usable(&mut self) -> Result<(), ClusterError> {
         let Some(supervisor) = &mut self.supervisor else { return Ok(()) };
         tokio::select! {
-            usable = ready::wait(&self.client, &self.nodes) => usable,
+            usable = ready::wait(&self.client, &self.nodes, self.dns) => usable,
             report = supervisor.hear() => Err(match report? {
                 Report::Ended { component, reason } => {
                     ClusterError::Component { component, reason, logs: None }
@@ -130,9 +138,9 @@ impl Supervisor {
             return Err(failed("it has no standard output"));
         };
         let (to, reports) = mpsc::unbounded_channel();
-        let ended = Arc::new(Mutex::new(Vec::new()));
-        tokio::spawn(listen(stdout, to, ended.clone()));
-        Ok(Self { child, stdin, reports, ended })
+        let (tell, ended) = watch::channel(Vec::new());
+        tokio::spawn(listen(stdout, to, tell));
+        Ok(Self { child, stdin, reports, ended, told: 0 })
     }
 
     async fn say(&mut self, message: &impl serde::Serialize) -> Result<(), ClusterError> {
@@ -145,6 +153,20 @@ impl Supervisor {
     /// Its next report. May be called off and called again.
     async fn hear(&mut self) -> Result<Report, ClusterError> {
         self.reports.recv().await.unwrap_or_else(|| Err(failed("it ended")))
+    }
+
+    /// The next component that ends although nobody asked it to, with why. May be called off.
+    pub(super) async fn broken(&mut self) -> String {
+        loop {
+            if let Some(next) = self.ended.borrow_and_update().get(self.told) {
+                self.told += 1;
+                return next.clone();
+            }
+            if self.ended.changed().await.is_err() {
+                // Its last words have been told.
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     async fn down(&mut self) -> Result<(), ClusterError> {
@@ -195,18 +217,17 @@ fn tools() -> OsString {
 async fn listen(
     from: ChildStdout,
     to: mpsc::UnboundedSender<Result<Report, ClusterError>>,
-    ended: Arc<Mutex<Vec<String>>>,
+    ended: watch::Sender<Vec<String>>,
 ) {
     let mut lines = BufReader::new(from).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let report = serde_json::from_str(&line).map_err(|e| failed(&format!("{line}: {e}")));
-        if let Ok(Report::Ended { component, reason }) = &report
-            && let Ok(mut ended) = ended.lock()
-        {
-            ended.push(format!("{component} {reason}"));
+        if let Ok(Report::Ended { component, reason }) = &report {
+            ended.send_modify(|all| all.push(format!("{component} {reason}")));
         }
         let _ = to.send(report); // nobody listens any more once the cluster is dropped
     }
+    ended.send_modify(|all| all.push("the cluster's supervisor ended".into()));
 }
 
 async fn client(kubeconfig: &PathBuf) -> Result<kube::Client, ClusterError> {

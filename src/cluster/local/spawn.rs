@@ -40,6 +40,10 @@ pub(super) fn node_init(cluster: &str, node: &str) -> io::Result<Child> {
 
 /// `drainwatch internal hold-bridge`: until the supervisor is gone.
 pub(super) fn hold_bridge() -> ExitCode {
+    // A new namespace has packet filters look into bridges, where the kernel can. Nobody filters here.
+    for family in ["iptables", "ip6tables", "arptables"] {
+        let _ = std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{family}"), "0");
+    }
     let _ = io::copy(&mut io::stdin(), &mut io::sink());
     ExitCode::SUCCESS
 }

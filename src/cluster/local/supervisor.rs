@@ -16,7 +16,7 @@ use nix::unistd::{Pid, chdir, dup2_stderr, setsid};
 use super::layout::Layout;
 use super::state::{self, State};
 use super::wire::{self, NodeOrder, NodeReport, Order, Report, UpNode, send};
-use super::{cgroup, daemons, files, logs, network, spawn};
+use super::{cgroup, daemons, files, logs, network, running, spawn};
 
 /// All components of all nodes are up within this time, or the cluster has failed.
 const BOUND: Duration = Duration::from_secs(120);
@@ -151,6 +151,7 @@ impl<'a> Supervisor<'a> {
         let state = self.state.insert(State::create(&root, &name)?);
         let path = state.path.clone();
         dup2_stderr(File::create(path.join("supervisor.log"))?).map_err(io::Error::from)?;
+        state.create_cgroups(&root, &name)?;
 
         // Forks come before the lock is given back; they wait for their orders.
         let bridge = self.bridge.insert(spawn::bridge_holder()?).id().cast_signed();
@@ -176,7 +177,7 @@ impl<'a> Supervisor<'a> {
         network::connect_nodes(layout, bridge, &pids)?;
         files::write(&path, layout)?;
         for ((node, pid), child) in layout.nodes.iter().zip(&pids).zip(&mut self.nodes) {
-            cgroup::create(&node.cgroup)?;
+            cgroup::create(&node.cgroup, node.takes_pods)?;
             cgroup::enter(&node.cgroup, Pid::from_raw(*pid))?;
             let mut sysctls = self.order.spec.sysctls.clone();
             sysctls.entry("net.ipv4.ip_forward".into()).or_insert_with(|| "1".into());
@@ -203,10 +204,12 @@ impl<'a> Supervisor<'a> {
             takes_pods: node.takes_pods,
             pid: *pid,
         });
+        let nodes: Vec<UpNode> = nodes.collect();
+        running::write(&path, &self.order, &nodes)?;
         let report = Report::Up {
             kubeconfig: path.join("kubeconfig"),
             subnet: format!("{}/24", layout.subnet),
-            nodes: nodes.collect(),
+            nodes,
             state: path,
         };
         let _ = send(io::stdout(), &report); // a runner that is gone shows by the end of stdin

@@ -15,6 +15,8 @@ use crate::config::ClusterSpec;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub name: String,
+    /// The runner's process.
+    pub owner: u32,
     pub spec: ClusterSpec,
     pub components: Components,
     /// Where the components' logs are copied when the cluster can't be had.
@@ -43,7 +45,7 @@ pub(super) enum Report {
 }
 
 /// A node that is up.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct UpNode {
     pub name: String,
     pub address: Ipv4Addr,

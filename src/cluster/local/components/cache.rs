@@ -162,18 +162,20 @@ impl Cache {
     /// # Errors
     /// [`ClusterError::Io`]; the one of [`stopped`].
     pub fn lock(&self, stop: &Stop, waiting: &mut dyn FnMut()) -> Result<Lock, ClusterError> {
-        create(&self.root)?;
         let path = self.root.join("lock");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(|error| io_error("could not open", &path, error))?;
         let mut told = false;
-        loop {
+        let file = loop {
+            create(&self.root)?;
+            let file = File::options()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path)
+                .map_err(|error| io_error("could not open", &path, error))?;
             match file.try_lock() {
-                Ok(()) => break,
+                // A cache that was removed took its lock along; then this one is nobody's.
+                Ok(()) if is_at(&file, &path) => break file,
+                Ok(()) => {}
                 Err(TryLockError::Error(error)) => {
                     return Err(io_error("could not lock", &path, error));
                 }
@@ -186,7 +188,7 @@ impl Cache {
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
-        }
+        };
         self.clear_temporary()?;
         Ok(Lock(file))
     }
@@ -277,6 +279,12 @@ impl FileEntry {
 
 fn platform() -> Result<String, ClusterError> {
     Ok(format!("{}-{}", std::env::consts::OS, host::architecture()?))
+}
+
+/// Whether an open file is the one of this name.
+fn is_at(file: &File, path: &Path) -> bool {
+    let inode = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    file.metadata().map(inode).ok() == fs::metadata(path).map(inode).ok()
 }
 
 /// Makes a folder and those above it.

@@ -124,7 +124,7 @@ impl Downloads {
                     self.url(asset, &asset.path)
                 )));
             }
-            if item.part == Part::Kubernetes {
+            if matches!(item.part, Part::Kubernetes | Part::Kubectl) {
                 make_executable(&file)?;
             } else {
                 unpack(item.part, &file, into)?;
@@ -221,7 +221,7 @@ impl Downloads {
 /// The host that publishes a part.
 pub fn host(part: Part) -> &'static str {
     match part {
-        Part::Kubernetes => "dl.k8s.io",
+        Part::Kubernetes | Part::Kubectl => "dl.k8s.io",
         _ => "github.com",
     }
 }
@@ -234,7 +234,7 @@ fn assets(item: &Item, arch: &str) -> Vec<Asset> {
         vec![Asset { host, path: format!("{folder}/{file}"), sums: format!("{folder}/{sums}") }]
     };
     match item.part {
-        Part::Kubernetes => {
+        Part::Kubernetes | Part::Kubectl => {
             let asset = |binary: &&str| {
                 let path = format!("release/{version}/bin/linux/{arch}/{binary}");
                 Asset { host, sums: format!("{path}.sha256"), path }
@@ -251,6 +251,11 @@ fn assets(item: &Item, arch: &str) -> Vec<Asset> {
             let bare = version.trim_start_matches('v');
             let file = format!("containerd-static-{bare}-linux-{arch}.tar.gz");
             release("containerd/containerd", file.clone(), format!("{file}.sha256sum"))
+        }
+        Part::CoreDns => {
+            let bare = version.trim_start_matches('v');
+            let file = format!("coredns_{bare}_linux_{arch}.tgz");
+            release("coredns/coredns", file.clone(), format!("{file}.sha256"))
         }
         Part::Cni => {
             let file = format!("cni-plugins-linux-{arch}-{version}.tgz");

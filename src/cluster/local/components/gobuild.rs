@@ -204,10 +204,11 @@ impl Go {
 
 fn module(part: Part) -> &'static str {
     match part {
-        Part::Kubernetes => "k8s.io/kubernetes",
+        Part::Kubernetes | Part::Kubectl => "k8s.io/kubernetes",
         Part::Etcd => "go.etcd.io/etcd/server/v3",
         Part::Containerd => "github.com/containerd/containerd/v2",
         Part::Cni => "github.com/containernetworking/plugins",
+        Part::CoreDns => "github.com/coredns/coredns",
     }
 }
 
@@ -217,8 +218,8 @@ fn packages(part: Part) -> Vec<String> {
         names.iter().map(|name| format!("{module}/{folder}/{name}")).collect()
     };
     match part {
-        Part::Kubernetes | Part::Containerd => below("cmd", part.binaries()),
-        Part::Etcd => vec![module.into()],
+        Part::Kubernetes | Part::Kubectl | Part::Containerd => below("cmd", part.binaries()),
+        Part::Etcd | Part::CoreDns => vec![module.into()],
         Part::Cni => {
             below("plugins", &["main/ptp", "main/loopback", "ipam/host-local", "meta/portmap"])
         }
@@ -232,7 +233,7 @@ fn stamp(item: &Item) -> String {
     let mut set = |variable: &str, value: &str| flags.push(format!("-X {variable}={value}"));
     let version = &item.version;
     match item.part {
-        Part::Kubernetes => {
+        Part::Kubernetes | Part::Kubectl => {
             let mut numbers = version.trim_start_matches('v').split('.');
             let (major, minor) = (numbers.next().unwrap_or(""), numbers.next().unwrap_or(""));
             for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -242,8 +243,8 @@ fn stamp(item: &Item) -> String {
                 set(&format!("{package}.gitTreeState"), "clean");
             }
         }
-        // etcd has its version in its source.
-        Part::Etcd => {}
+        // They have their versions in their sources.
+        Part::Etcd | Part::CoreDns => {}
         Part::Containerd => {
             set("github.com/containerd/containerd/v2/version.Version", version);
         }

@@ -10,10 +10,11 @@ mod apt;
 mod cache;
 mod download;
 mod gobuild;
-mod host;
+pub(in crate::cluster) mod host;
+mod inventory;
 mod modfile;
 mod plan;
-mod process;
+pub(in crate::cluster) mod process;
 mod setup;
 mod verify;
 mod versions;
@@ -22,13 +23,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cache::{Cache, State};
+use cache::State;
 use host::Search;
 
 use super::super::ClusterError;
 
+pub(super) use cache::Cache;
 pub use download::MIRROR_VARIABLE;
 pub use host::{SEARCH_VARIABLE, TOOLS};
+pub use inventory::{Piece, Ready, ready};
 pub use plan::{Plan, plan};
 pub use process::Stop;
 pub use setup::{SetupEvent, ensure, setup};
@@ -37,7 +40,7 @@ pub use versions::{DEFAULT_KUBERNETES, Item, Part, Release};
 /// Names a flat folder that holds all components: used as it is, instead of the cache.
 pub const FOLDER_VARIABLE: &str = "DRAINWATCH_COMPONENTS";
 
-/// The components of one Kubernetes version, all present.
+/// The components of one Kubernetes version, all present but for what is only had when asked for.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Components {
     /// Folder with kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet.
@@ -48,6 +51,8 @@ pub struct Components {
     pub containerd: PathBuf,
     /// Folder with the CNI plugins ptp, loopback, host-local, portmap.
     pub cni: PathBuf,
+    /// Folder with CoreDNS, where it was asked for.
+    pub coredns: Option<PathBuf>,
     /// The host's runc.
     pub runc: PathBuf,
     /// What each is: `kubernetes` → `v1.34.0`, `containerd` → `v2.1.5`, and where from
@@ -62,13 +67,40 @@ pub struct Components {
 /// [`ClusterError::Missing`] with all that is lacking at once and the command that gets it; for a
 /// version that is not supported; and for a folder of the user's that does not hold this version.
 pub fn locate(kubernetes: &str) -> Result<Components, ClusterError> {
+    locate_with(kubernetes, &[])
+}
+
+/// The same, and what is in `extras` (of [`Part::EXTRA`]) too.
+///
+/// # Errors
+/// Those of [`locate`].
+pub fn locate_with(kubernetes: &str, extras: &[Part]) -> Result<Components, ClusterError> {
     let release = Release::parse(kubernetes)?;
     let cache = Cache::of_user()?;
-    locate_in(release, user_folder().as_deref(), &cache, &Search::of_environment())
+    locate_in(release, extras, user_folder().as_deref(), &cache, &Search::of_environment())
+}
+
+/// What a cluster like this needs of [`Part::EXTRA`].
+pub fn extras(spec: &crate::config::ClusterSpec) -> &'static [Part] {
+    if spec.dns { &[Part::CoreDns] } else { &[] }
+}
+
+/// The folder with the kubectl of a Kubernetes version, where there is one.
+pub fn kubectl(kubernetes: &str) -> Option<PathBuf> {
+    if let Some(folder) = user_folder() {
+        return verify::lacking(Part::Kubectl, &folder).is_none().then_some(folder);
+    }
+    let (item, cache) =
+        (Release::parse(kubernetes).ok()?.item(Part::Kubectl), Cache::of_user().ok()?);
+    match cache.state(&item) {
+        Ok(State::Ready(_)) => cache.folder(&item).ok(),
+        _ => None,
+    }
 }
 
 fn locate_in(
     release: Release,
+    extras: &[Part],
     user_folder: Option<&Path>,
     cache: &Cache,
     search: &Search,
@@ -78,10 +110,10 @@ fn locate_in(
 
     let mut folders: BTreeMap<Part, PathBuf> = BTreeMap::new();
     if let Some(folder) = user_folder {
-        versions = folder_versions(folder, release)?;
-        folders.extend(Part::ALL.map(|part| (part, folder.to_owned())));
+        versions = folder_versions(folder, release, extras)?;
+        folders.extend(Part::in_order().map(|part| (part, folder.to_owned())));
     } else {
-        for item in release.items() {
+        for item in release.items().into_iter().chain(extras.iter().map(|p| release.item(*p))) {
             match cache.state(&item)? {
                 State::Ready(manifest) => {
                     let name = item.part.name();
@@ -106,8 +138,9 @@ fn locate_in(
                 lacking.join("; ")
             ),
             remedy: format!(
-                "`drainwatch setup --kubernetes {release}` gets it (as does `drainwatch apply \
-                 --setup`)."
+                "`drainwatch setup --kubernetes {release}{}` gets it (as does --setup of \
+                 `drainwatch apply` and `drainwatch cluster up`).",
+                options(extras)
             ),
         });
     };
@@ -128,9 +161,20 @@ fn locate_in(
         etcd: folder(Part::Etcd),
         containerd: folder(Part::Containerd),
         cni: folder(Part::Cni),
+        coredns: extras.contains(&Part::CoreDns).then(|| folder(Part::CoreDns)),
         runc,
         versions,
     })
+}
+
+/// The options of `drainwatch setup` that get these, each after a blank.
+fn options(extras: &[Part]) -> String {
+    let option = |part: &Part| match part {
+        Part::CoreDns => " --dns",
+        Part::Kubectl => " --kubectl",
+        _ => "",
+    };
+    extras.iter().map(option).collect()
 }
 
 /// The folder that [`FOLDER_VARIABLE`] names.
@@ -145,6 +189,7 @@ fn user_folder() -> Option<PathBuf> {
 fn folder_versions(
     folder: &Path,
     release: Release,
+    extras: &[Part],
 ) -> Result<BTreeMap<String, String>, ClusterError> {
     let wrong = |what: String| ClusterError::Missing {
         what: format!("{FOLDER_VARIABLE}={}: {what}", folder.display()),
@@ -153,18 +198,15 @@ fn folder_versions(
              run `drainwatch setup --kubernetes {release}`."
         ),
     };
-    for part in Part::ALL {
+    for part in Part::ALL.iter().chain(extras).copied() {
         if let Some(binary) = verify::lacking(part, folder) {
             return Err(wrong(format!("it has no executable {binary}")));
         }
     }
     let mut versions = BTreeMap::new();
-    for (part, binary) in [
-        (Part::Kubernetes, "kube-apiserver"),
-        (Part::Etcd, "etcd"),
-        (Part::Containerd, "containerd"),
-        (Part::Cni, "ptp"),
-    ] {
+    for part in Part::ALL.iter().chain(extras).copied() {
+        // The first of each part's speaks for all.
+        let Some(binary) = part.binaries().first() else { continue };
         let version = verify::version(&folder.join(binary)).map_err(&wrong)?;
         let version = version.unwrap_or_else(|| "unknown".into());
         if part == Part::Kubernetes && version != format!("v{release}") {
@@ -214,10 +256,10 @@ mod tests {
         let item = release.item(Part::Cni);
         fs::create_dir_all(cache.folder(&item).unwrap()).unwrap();
         let search = Search::of(tools.as_os_str());
-        let error = locate_in(release, None, &cache, &search).unwrap_err();
+        let error = locate_in(release, &[], None, &cache, &search).unwrap_err();
         insta::assert_snapshot!(error.to_string(), @r"
         a local cluster of Kubernetes v1.36.3 needs what is not here: etcd v3.6.4; containerd v2.1.5; CNI plugins v1.8.0 (damaged: manifest.json: No such file or directory (os error 2)); Kubernetes v1.36.3; the host's runc, nft
-          `drainwatch setup --kubernetes 1.36.3` gets it (as does `drainwatch apply --setup`).
+          `drainwatch setup --kubernetes 1.36.3` gets it (as does --setup of `drainwatch apply` and `drainwatch cluster up`).
         ");
     }
 
@@ -240,7 +282,7 @@ mod tests {
         let release = Release::parse("1.34.2").unwrap();
         let cache = Cache::at(folder.path().join("cache"));
         let search = Search::of(tools.as_os_str());
-        let found = locate_in(release, Some(&flat), &cache, &search).unwrap();
+        let found = locate_in(release, &[], Some(&flat), &cache, &search).unwrap();
         assert_eq!(found.cni, flat);
         assert_eq!(found.runc, tools.join("runc"));
         let versions = ["kubernetes", "etcd", "containerd", "cni", "cni source", "iptables"]
@@ -252,7 +294,7 @@ mod tests {
         );
 
         let other = Release::parse("1.34.0").unwrap();
-        let error = locate_in(other, Some(&flat), &cache, &search).unwrap_err().to_string();
+        let error = locate_in(other, &[], Some(&flat), &cache, &search).unwrap_err().to_string();
         assert!(error.contains("its kube-apiserver is v1.34.2, not v1.34.0"), "{error}");
     }
 }

@@ -21,6 +21,8 @@ const MB: u64 = 1 << 20;
 pub struct Plan {
     /// The versions that it is for, as the user ordered them.
     pub releases: Vec<Release>,
+    /// What is wanted beyond what every cluster needs.
+    pub extras: Vec<Part>,
     /// Items to get, each once; quick ones first.
     pub items: Vec<Item>,
     /// What is in the cache under these items' names and can't be relied on.
@@ -33,13 +35,17 @@ pub struct Plan {
     pub(super) search: Search,
 }
 
-/// Finds out what has to be done so that [`locate`](super::locate) finds these versions. With
-/// `from`, items are to be taken from that folder.
+/// Finds out what has to be done so that [`locate`](super::locate) finds these versions, and of
+/// each also what is in `extras` (of [`Part::EXTRA`]). With `from`, items are to be taken from that folder.
 ///
 /// # Errors
 /// [`ClusterError::Missing`] for a version or platform that is not supported, and where
 /// `DRAINWATCH_COMPONENTS` names a folder that does not hold these versions.
-pub fn plan(kubernetes: &[String], from: Option<&Path>) -> Result<Plan, ClusterError> {
+pub fn plan(
+    kubernetes: &[String],
+    extras: &[Part],
+    from: Option<&Path>,
+) -> Result<Plan, ClusterError> {
     let releases: Vec<Release> =
         kubernetes.iter().map(|text| Release::parse(text)).collect::<Result<_, _>>()?;
     host::architecture()?;
@@ -50,15 +56,15 @@ pub fn plan(kubernetes: &[String], from: Option<&Path>) -> Result<Plan, ClusterE
     if let Some(folder) = user_folder() {
         // The folder is used as it is; there is nothing to make.
         for release in &releases {
-            folder_versions(&folder, *release)?;
+            folder_versions(&folder, *release, extras)?;
         }
     } else {
-        items = releases.iter().flat_map(|release| release.items()).collect();
-        items.sort_by_key(|item: &Item| {
-            let place = Part::ALL.iter().position(|part| *part == item.part);
-            (place, item.version.clone())
-        });
-        items.dedup();
+        for part in Part::in_order().filter(|p| Part::ALL.contains(p) || extras.contains(p)) {
+            let mut versions: Vec<Item> = releases.iter().map(|r| r.item(part)).collect();
+            versions.sort();
+            versions.dedup();
+            items.extend(versions);
+        }
         let mut lacking = Vec::new();
         for item in items {
             match cache.state(&item)? {
@@ -72,7 +78,7 @@ pub fn plan(kubernetes: &[String], from: Option<&Path>) -> Result<Plan, ClusterE
     }
     let tools = search.missing_tools();
     let from = from.map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.into()));
-    Ok(Plan { releases, items, damaged, tools, from, cache, search })
+    Ok(Plan { releases, extras: extras.to_vec(), items, damaged, tools, from, cache, search })
 }
 
 /// What getting an item costs, as measured (v1.34.0, two cores, nothing in Go's caches).
@@ -97,6 +103,19 @@ fn cost(part: Part) -> Cost {
         Part::Containerd => {
             Cost { cached: 80 * MB, downloaded: 40 * MB, build: "about 45 s", go_caches: 600 * MB }
         }
+        // Worked out from the processor's time on a busy machine.
+        Part::CoreDns => Cost {
+            cached: 70 * MB,
+            downloaded: 25 * MB,
+            build: "2 to 4 minutes on 2 cores",
+            go_caches: 1_500 * MB,
+        },
+        Part::Kubectl => Cost {
+            cached: 60 * MB,
+            downloaded: 60 * MB,
+            build: "about 20 s after Kubernetes",
+            go_caches: 300 * MB,
+        },
         Part::Cni => {
             Cost { cached: 15 * MB, downloaded: 55 * MB, build: "about 15 s", go_caches: 200 * MB }
         }

@@ -4,7 +4,7 @@
 //! Knows nothing of what it runs.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -96,8 +96,22 @@ pub fn run(
 
 /// Runs a program that answers at once, and gives what it wrote on both outputs.
 pub fn ask(command: &mut Command, at_most: Duration) -> Result<String, Failure> {
-    let (mut reader, writer) = io::pipe().map_err(Failure::Io)?;
     command.stdin(Stdio::null());
+    ask_as_it_is(command, at_most)
+}
+
+/// The same, with a standard input of little text.
+pub fn ask_with(command: &mut Command, input: &str, at_most: Duration) -> Result<String, Failure> {
+    let (reader, mut writer) = io::pipe().map_err(Failure::Io)?;
+    // It fits into the pipe, so that nobody has to wait for the program to read it.
+    writer.write_all(input.as_bytes()).map_err(Failure::Io)?;
+    drop(writer); // the end of its input
+    command.stdin(reader);
+    ask_as_it_is(command, at_most)
+}
+
+fn ask_as_it_is(command: &mut Command, at_most: Duration) -> Result<String, Failure> {
+    let (mut reader, writer) = io::pipe().map_err(Failure::Io)?;
     command.stdout(writer.try_clone().map_err(Failure::Io)?).stderr(writer);
     let child = start(command, Ending::Prompt);
     // The command holds the pipe's writing ends: as long as it does, reading does not end.

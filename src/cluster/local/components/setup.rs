@@ -13,7 +13,7 @@ use super::download::{Downloads, Refusal};
 use super::gobuild::Go;
 use super::plan::{Plan, check_build_space, plan};
 use super::process::Stop;
-use super::versions::Item;
+use super::versions::{Item, Part};
 use super::{download, host, io_error, stopped, verify};
 use crate::cluster::ClusterError;
 
@@ -57,9 +57,10 @@ impl fmt::Display for SetupEvent {
 /// As [`plan()`] and [`setup()`].
 pub fn ensure(
     kubernetes: &[String],
+    extras: &[Part],
     report: &mut dyn FnMut(SetupEvent),
 ) -> Result<(), ClusterError> {
-    let plan = plan(kubernetes, None)?;
+    let plan = plan(kubernetes, extras, None)?;
     if plan.is_empty() { Ok(()) } else { setup(&plan, &Stop::default(), report) }
 }
 

@@ -43,6 +43,8 @@ pub fn version(path: &Path) -> Result<Option<String>, String> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if name == "containerd-shim-runc-v2" {
         command.arg("-v");
+    } else if name == "kubectl" {
+        command.args(["version", "--client"]);
     } else if !Part::Cni.binaries().contains(&name) {
         command.arg("--version");
     }
@@ -64,7 +66,8 @@ pub fn tool_version(path: &Path, argument: &str) -> String {
 fn find_version(text: &str) -> Option<String> {
     text.lines().filter(|line| !line.starts_with("CNI protocol")).find_map(|line| {
         line.split_whitespace().find_map(|word| {
-            let number = word.strip_prefix('v').unwrap_or(word);
+            let number = word.strip_prefix("CoreDNS-").unwrap_or(word);
+            let number = number.strip_prefix('v').unwrap_or(number);
             let numeric = number.split('.').take(2).all(|part| part.parse::<u32>().is_ok());
             (numeric && number.contains('.')).then(|| format!("v{number}"))
         })
@@ -90,6 +93,8 @@ mod tests {
                 "CNI ptp plugin v1.8.0\nCNI protocol versions supported: 0.1.0, 1.1.0\n",
                 Some("v1.8.0"),
             ),
+            ("CoreDNS-1.12.1\nlinux/amd64, go1.26.8, \n", Some("v1.12.1")),
+            ("Client Version: v1.34.0\nKustomize Version: v5.7.1\n", Some("v1.34.0")),
             (
                 "CNI ptp plugin version unknown\nCNI protocol versions supported: 0.1.0, 1.1.0\n",
                 None,

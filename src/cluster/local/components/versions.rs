@@ -6,14 +6,10 @@
 use std::fmt;
 
 use crate::cluster::ClusterError;
+pub use crate::config::DEFAULT_KUBERNETES;
+use crate::config::LOCAL_MINORS as MINORS;
 
-/// The Kubernetes version where none is named: the one that the shipped matrices use.
-pub const DEFAULT_KUBERNETES: &str = "1.34.0";
-
-/// Minor versions that local clusters are written for.
-const MINORS: std::ops::RangeInclusive<u32> = 33..=37;
-
-/// One of the four things that are downloaded or built, each in one piece.
+/// One of the things that are downloaded or built, each in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet.
@@ -24,12 +20,24 @@ pub enum Part {
     Containerd,
     /// The CNI plugins.
     Cni,
+    /// CoreDNS, for clusters with DNS.
+    CoreDns,
+    /// kubectl, for whoever has none.
+    Kubectl,
 }
 
 impl Part {
-    /// All of them, the quick ones first: a machine where nothing can be built or downloaded is
-    /// found out within seconds.
+    /// What every cluster needs, the quick ones first: a machine where nothing can be built or
+    /// downloaded is found out within seconds.
     pub const ALL: [Self; 4] = [Self::Etcd, Self::Containerd, Self::Cni, Self::Kubernetes];
+
+    /// What is only had where it is asked for. After Kubernetes: kubectl is quickly built then.
+    pub const EXTRA: [Self; 2] = [Self::CoreDns, Self::Kubectl];
+
+    /// All of them, in the order in which they are had.
+    pub fn in_order() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(Self::EXTRA)
+    }
 
     /// Its name in the cache and in records: `kubernetes`.
     pub fn name(self) -> &'static str {
@@ -38,6 +46,8 @@ impl Part {
             Self::Etcd => "etcd",
             Self::Containerd => "containerd",
             Self::Cni => "cni",
+            Self::CoreDns => "coredns",
+            Self::Kubectl => "kubectl",
         }
     }
 
@@ -46,6 +56,7 @@ impl Part {
         match self {
             Self::Kubernetes => "Kubernetes",
             Self::Cni => "CNI plugins",
+            Self::CoreDns => "CoreDNS",
             _ => self.name(),
         }
     }
@@ -63,6 +74,8 @@ impl Part {
             Self::Etcd => &["etcd"],
             Self::Containerd => &["containerd", "containerd-shim-runc-v2", "ctr"],
             Self::Cni => &["ptp", "loopback", "host-local", "portmap"],
+            Self::CoreDns => &["coredns"],
+            Self::Kubectl => &["kubectl"],
         }
     }
 }
@@ -119,7 +132,7 @@ impl Release {
         }
     }
 
-    /// What a cluster of this version consists of, in the order of [`Part::ALL`].
+    /// What every cluster of this version consists of, in the order of [`Part::ALL`].
     pub fn items(self) -> [Item; 4] {
         Part::ALL.map(|part| self.item(part))
     }
@@ -128,10 +141,11 @@ impl Release {
     pub fn item(self, part: Part) -> Item {
         // Kubernetes 1.36 and later need containerd 2; all minors here were seen with these.
         let version = match part {
-            Part::Kubernetes => format!("v{self}"),
+            Part::Kubernetes | Part::Kubectl => format!("v{self}"),
             Part::Etcd => "v3.6.4".into(),
             Part::Containerd => "v2.1.5".into(),
             Part::Cni => "v1.8.0".into(),
+            Part::CoreDns => "v1.12.1".into(),
         };
         Item { part, version }
     }
