@@ -233,3 +233,61 @@ fn ends(from: IpAddr, to: IpAddr, header: &[u8]) -> Option<(SocketAddr, SocketAd
     let port = |at: usize| Some(u16::from_be_bytes(header.get(at..at + 2)?.try_into().ok()?));
     Some((SocketAddr::new(from, port(0)?), SocketAddr::new(to, port(2)?)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 header of 20 bytes and what follows it.
+    fn ipv4_packet(number: u8, from: [u8; 4], to: [u8; 4], rest: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, number, 0, 0];
+        packet.extend(from);
+        packet.extend(to);
+        packet.extend(rest);
+        packet
+    }
+
+    const POD: [u8; 4] = [10, 244, 2, 2];
+    const NODE: [u8; 4] = [10, 231, 4, 11];
+
+    #[test]
+    fn a_reset_is_told_from_a_fin_and_has_its_ends() {
+        let header = |flags: u8| {
+            [&7001u16.to_be_bytes()[..], &4000u16.to_be_bytes(), &[0; 9], &[flags]].concat()
+        };
+        let of = |flags| understand(&ipv4_packet(6, POD, NODE, &header(flags))).unwrap();
+        assert_eq!(of(0x14).kind, PacketKind::Rst);
+        assert_eq!(of(0x11).kind, PacketKind::Fin);
+        assert_eq!(of(0x15).kind, PacketKind::Rst, "both: nothing comes after a RST");
+        let what = of(0x04);
+        assert_eq!(
+            (what.from, what.to),
+            ("10.244.2.2:7001".parse().unwrap(), "10.231.4.11:4000".parse().unwrap())
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_about_the_datagram_that_it_quotes() {
+        let quoted = ipv4_packet(
+            17,
+            NODE,
+            POD,
+            &[&4000u16.to_be_bytes()[..], &7002u16.to_be_bytes()].concat(),
+        );
+        let icmp = [&[3, 3, 0, 0, 0, 0, 0, 0][..], &quoted].concat();
+        let what = understand(&ipv4_packet(1, POD, NODE, &icmp)).unwrap();
+        assert_eq!(what.kind, PacketKind::Unreachable);
+        assert_eq!((what.protocol, what.code), (Protocol::Udp, Some(3)));
+        assert_eq!(what.sender, IpAddr::from(POD));
+        assert_eq!(what.from, "10.231.4.11:4000".parse().unwrap());
+        assert_eq!(what.to, "10.244.2.2:7002".parse().unwrap());
+    }
+
+    #[test]
+    fn what_is_cut_off_is_not_understood() {
+        let whole = ipv4_packet(6, POD, NODE, &[0; 14]);
+        for length in 0..whole.len() {
+            assert_eq!(understand(&whole[..length]), None, "{length}");
+        }
+    }
+}

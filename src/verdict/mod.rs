@@ -96,6 +96,8 @@ fn stories<'a>(sorted: &[&'a Observation]) -> Vec<Story<'a>> {
 }
 
 #[cfg(test)]
+mod chain_tests;
+#[cfg(test)]
 mod laws;
 #[cfg(test)]
 mod tests;

@@ -103,3 +103,26 @@ fn text(attributes: &[netlink_packet_core::DefaultNla], kind: u16) -> Option<Str
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8(value[..end].to_vec()).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base32_is_that_of_rfc_4648() {
+        let cases = [("f", "MY"), ("fo", "MZXQ"), ("foo", "MZXW6"), ("foob", "MZXW6YQ")];
+        for (text, expected) in cases {
+            assert_eq!(base32(text.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_read_of_its_own_port_only() {
+        let name = "drainwatch/probe-001:udp";
+        let of = |comment: &str| endpoint(comment, name);
+        let expected = Some("10.244.2.2:7002".parse().unwrap());
+        assert_eq!(of("drainwatch/probe-001:udp -> 10.244.2.2:7002"), expected);
+        assert_eq!(of("drainwatch/probe-001:udp cluster IP"), None);
+        assert_eq!(of("drainwatch/probe-001:tcp -> 10.244.2.2:7001"), None);
+    }
+}

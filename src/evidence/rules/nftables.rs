@@ -142,3 +142,20 @@ fn endpoint(chain: &str) -> Option<SocketAddr> {
     let (address, port) = address.rsplit_once('/')?;
     Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_read_of_its_chains_name() {
+        let of = endpoint("endpoint-2QFVDBYO-drainwatch/probe-001/udp/udp__10.244.2.2/7002");
+        assert_eq!(of, Some("10.244.2.2:7002".parse().unwrap()));
+        assert_eq!(endpoint("reject-chain"), None);
+    }
+
+    #[test]
+    fn a_node_port_is_four_bytes_after_its_protocols_four() {
+        assert_eq!(node_port_key(Protocol::Udp, 0x7ab4), [17, 0, 0, 0, 0x7a, 0xb4, 0, 0]);
+    }
+}
