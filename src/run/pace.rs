@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn more_than_one_in_a_thousand_dropped_in_settle_is_too_much() {
-        let counters = |sent, dropped| Counters { sent, dropped, ..Default::default() };
+        let counters = |datagrams, dropped| Counters { datagrams, dropped, ..Default::default() };
         let before = counters(1_000, 5);
         let settle =
             |dropped, in_pod| dropped_in_settle(&before, &counters(3_000, dropped), in_pod);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_does_not_keep_up_says_so() {
-        let counters = Counters { datagrams: 90, skipped: 10, ..Default::default() };
+        let counters = Counters { sent: 90, skipped: 10, ..Default::default() };
         assert!(kept_up(&counters).is_some_and(|text| text.contains("10 heartbeats")));
         assert_eq!(kept_up(&Counters { skipped: 0, ..counters }), None);
     }
