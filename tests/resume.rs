@@ -279,7 +279,8 @@ fn a_full_disk_leaves_whole_files() {
 /// Arms name folders, and a run's file may come from anywhere: nothing is written outside its folder.
 #[test]
 fn a_plan_that_somebody_has_edited_leads_nowhere_else() {
-    let edits: [(&str, fn(&mut Plan)); 5] = [
+    type Edit = fn(&mut Plan);
+    let edits: [(&str, Edit); 5] = [
         ("is no arm's name", |plan| plan.arms[0].name = "../evil".into()),
         ("is no arm's name", |plan| plan.arms[0].name = "/evil".into()),
         ("two arms are named", |plan| plan.arms[0].name = plan.arms[1].name.clone()),
