@@ -193,7 +193,7 @@ pub enum Format {
     /// Text for people
     #[default]
     Text,
-    /// One JSON object a line, on standard output alone
+    /// JSON for programs, on standard output alone
     Json,
 }
 

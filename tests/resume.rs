@@ -275,3 +275,25 @@ fn a_full_disk_leaves_whole_files() {
         assert!(!Path::new(&after).join(table).exists(), "{table}");
     }
 }
+
+/// Arms name folders, and a run's file may come from anywhere: nothing is written outside its folder.
+#[test]
+fn a_plan_that_somebody_has_edited_leads_nowhere_else() {
+    type Edit = fn(&mut Plan);
+    let edits: [(&str, Edit); 5] = [
+        ("is no arm's name", |plan| plan.arms[0].name = "../evil".into()),
+        ("is no arm's name", |plan| plan.arms[0].name = "/evil".into()),
+        ("two arms are named", |plan| plan.arms[0].name = plan.arms[1].name.clone()),
+        ("has no trial", |plan| plan.arms[0].config.repeats = 0),
+        ("it has no arm", |plan| plan.arms.clear()),
+    ];
+    for (expected, edit) in edits {
+        let lab = Lab::new(&all());
+        let mut plan = lab.plan();
+        edit(&mut plan);
+        let run = Run::new(tool(), plan, "2026-11-30T12:00:00Z".into());
+        run.write(&lab.run()).expect("a record");
+        lab.resume().assert().code(2).stderr(contains("run.json").and(contains(expected)));
+        assert!(!lab.path("evil").exists(), "{expected}");
+    }
+}

@@ -280,3 +280,14 @@ fn an_interruption_is_told_beside_other_runs_too() {
     let told = "interrupted: two: SIGTERM\n";
     summarize().arg(&two).assert().success().stdout(contains(told));
 }
+
+#[test]
+fn the_tables_of_another_run_are_not_replaced() {
+    let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    record(one.path(), &[stories::exit(1)]);
+    fs::write(other.path().join("run.json"), "{}").unwrap();
+    let mut command = summarize();
+    command.arg(one.path()).arg("--output").arg(other.path());
+    command.assert().code(2).stderr(contains("holds another run"));
+    assert!(!other.path().join("flows.csv").exists());
+}

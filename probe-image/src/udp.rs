@@ -17,8 +17,8 @@ use crate::socket;
 
 const SOCKETS: usize = 2;
 
-/// Answers on `port` (0: any), with receive buffers of this size, until the process ends, or until
-/// `until` has arrived; gives the port.
+/// Answers on `port` (0: any), with receive buffers of this size, until the process ends; once `until`
+/// has arrived, nobody is answered any more. Gives the port.
 ///
 /// # Errors
 /// The port could not be bound, or a thread not started.
@@ -63,8 +63,9 @@ fn answer_all(socket: &UdpSocket, speaker: &[u8], until: Option<&Sigterm>) {
         // Errors are those of single datagrams, or pass: an answer that can't be sent is one that
         // the client misses.
         let Ok((length, client)) = socket.recv_from(&mut datagram) else { continue };
+        // Read all the same: the socket stays, and is full of nothing that looks like a drop.
         if until.is_some_and(|signal| signal.arrived().is_some()) {
-            return;
+            continue;
         }
         let Ok(Some((Frame::Heartbeat(heartbeat), used))) = parse(&datagram[..length]) else {
             continue;

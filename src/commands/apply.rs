@@ -25,7 +25,7 @@ fn apply(args: &ApplyArgs) -> Result<Exit, Exit> {
     let todo: Vec<_> =
         plan.arms.iter().filter(|arm| !begun.earlier.missing(arm).is_empty()).collect();
     limits::allow_descriptors(&plan);
-    limits::check_plan(&Machine::read(), &plan)
+    limits::check_arms(&Machine::read(), todo.iter().copied())
         .map_err(|error| say::error(Exit::NotMeasured, &error))?;
     if args.setup && !todo.is_empty() {
         let mut versions: Vec<_> = todo.iter().map(|arm| arm.cluster.kubernetes.clone()).collect();

@@ -17,7 +17,7 @@ pub fn run(args: &PlanArgs) -> Exit {
         Ok(plan) if json::is_open() => tell(&plan),
         Ok(plan) => {
             // Another machine may be the one that runs it.
-            if let Err(short) = limits::check_plan(&Machine::read(), &plan) {
+            if let Err(short) = limits::check_arms(&Machine::read(), &plan.arms) {
                 say::line(&format_args!("warning: {short}"));
             }
             say::print(&render(&plan))

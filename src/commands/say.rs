@@ -85,7 +85,9 @@ pub fn errors(errors: &Errors) -> Exit {
 /// folder that the tables were written to.
 pub fn results(parts: &[Part], tables: Option<&Path>, text: &str) -> Exit {
     if !json::is_open() {
-        return print(text);
+        // What another tool's report says is shown as it is, not obeyed.
+        let lines: Vec<String> = text.split('\n').map(config::shown_text).collect();
+        return print(&lines.join("\n"));
     }
     for part in parts {
         for message in disagreements(part.trials) {

@@ -5,12 +5,12 @@
 //! output.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Exit, say};
 use crate::cli::SummarizeArgs;
 use crate::display::json;
-use crate::record::{RunFolder, Trial, folder_name, load_run_dir};
+use crate::record::{RUN_FILE, RunFolder, Trial, folder_name, load_run_dir};
 use crate::report::{self, Part};
 
 /// Runs the command.
@@ -36,6 +36,11 @@ fn summarize(args: &SummarizeArgs) -> Result<Exit, (Exit, String)> {
         (None, [one]) if parts.iter().all(|part| part.imported_from().is_none()) => Some(one),
         (None, _) => None,
     };
+    if let Some(output) = &args.output
+        && let Some(other) = another_run(output, &args.dirs)
+    {
+        return Err((Exit::Usage, other));
+    }
     let text = match output {
         Some(output) => {
             report::write_all(output, &parts).map_err(failed)?;
@@ -45,6 +50,15 @@ fn summarize(args: &SummarizeArgs) -> Result<Exit, (Exit, String)> {
         None => report::markdown(&parts).map_err(failed)?,
     };
     Ok(say::results(&parts, output.map(|output| output.as_path()), &text))
+}
+
+/// Why tables can't go there: they would replace those of a run that they are not about.
+fn another_run(output: &Path, dirs: &[PathBuf]) -> Option<String> {
+    let whole = |path: &Path| path.canonicalize().ok();
+    let is_one_of_them = dirs.len() == 1 && whole(output) == whole(&dirs[0]);
+    (output.join(RUN_FILE).exists() && !is_one_of_them).then(|| {
+        format!("{}: holds another run\n  choose another folder with --output", output.display())
+    })
 }
 
 /// Each folder's trials, or all that is wrong with any of them.

@@ -121,6 +121,11 @@ impl Core {
         self.due.peek().map(|Reverse((at_ns, _))| *at_ns)
     }
 
+    /// Answers are about to be gathered.
+    pub fn gathered(&mut self) {
+        self.shared.counters.gathered += 1;
+    }
+
     /// Opens and sends what is due.
     pub fn tick(&mut self) {
         for _ in 0..SENDS_AT_ONCE {

@@ -162,6 +162,7 @@ fn serve(mut core: Core, epoll: &Epoll, wake: &EventFd, requests: &mpsc::Receive
     let mut pace = Pace::default();
     while !core.stopped {
         if pace.is_busy(monotonic_ns()) {
+            core.gathered();
             std::thread::sleep(GATHER);
         }
         let timeout = core.next_due().map(|due_ns| {
@@ -293,6 +294,10 @@ pub struct RoundTrip {
 pub struct Counters {
     /// Heartbeats sent.
     pub sent: u64,
+    /// Those of them that were datagrams.
+    pub datagrams: u64,
+    /// How often answers were gathered before they were read: read up to half a millisecond late.
+    pub gathered: u64,
     /// Answers counted in spans.
     pub answered: u64,
     /// Answers of an instance that another one had already followed.

@@ -94,6 +94,7 @@ impl Link {
                 Ok(_) => {
                     story.sent();
                     shared.counters.sent += 1;
+                    shared.counters.datagrams += 1;
                     return;
                 }
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {

@@ -36,13 +36,14 @@ impl Part<'_> {
         }
     }
 
-    /// Its warnings, each with the trials that have it. Only measured trials' where `measured`.
+    /// Its warnings, each with the trials that have it. Of those trials that `of` picks.
     pub(super) fn warnings(&self, of: impl Fn(&Trial) -> bool) -> Vec<(String, &str)> {
         let trials: Vec<&Trial> = self.trials.iter().filter(|trial| of(trial)).collect();
         let mut warnings: Vec<(Vec<&str>, &str)> = Vec::new();
         for trial in &trials {
             for text in trial.all_warnings() {
                 match warnings.iter_mut().find(|(_, known)| *known == text) {
+                    Some((ids, _)) if ids.last() == Some(&trial.id.as_str()) => {}
                     Some((ids, _)) => ids.push(&trial.id),
                     None => warnings.push((vec![&trial.id], text)),
                 }

@@ -10,7 +10,7 @@ use std::fs;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::config::Scenario;
-use crate::plan::Plan;
+use crate::plan::{Arm, Plan};
 
 /// Descriptors beyond the flows' own: watches, logs, files, the runtime's.
 pub const OTHER_DESCRIPTORS: u64 = 128;
@@ -65,9 +65,12 @@ impl fmt::Display for LimitsError {
 ///
 /// # Errors
 /// What is too much for this machine, and in which arms.
-pub fn check_plan(machine: &Machine, plan: &Plan) -> Result<(), LimitsError> {
+pub fn check_arms<'a>(
+    machine: &Machine,
+    arms: impl IntoIterator<Item = &'a Arm>,
+) -> Result<(), LimitsError> {
     let mut short: Vec<(Short, Vec<String>)> = Vec::new();
-    for arm in &plan.arms {
+    for arm in arms {
         for what in machine.short_of(&arm.config) {
             match short.iter_mut().find(|(other, _)| *other == what) {
                 Some((_, arms)) => arms.push(arm.name.clone()),

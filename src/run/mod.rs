@@ -18,7 +18,6 @@ mod signals;
 mod tool;
 mod trial;
 
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -311,12 +310,9 @@ impl Runner<'_> {
         cluster: &'a dyn Cluster,
         trials: &[Trial],
     ) -> Result<ArmContext<'a>, ArmError> {
-        // Without a name: a run that is killed here leaves none behind.
-        let archive = tempfile::tempfile().map_err(io("a temporary file"))?;
         let images = [Image::probe(), Image::pause(PAUSE_IMAGE)];
-        image::write_archive(&archive, &images).map_err(io("the probe's image"))?;
-        let path = format!("/proc/{}/fd/{}", std::process::id(), archive.as_raw_fd());
-        cluster.load_image(Path::new(&path)).await?;
+        let archive = image::Archive::of(&images).map_err(io("the probe's image"))?;
+        cluster.load_image(&archive.path()).await?;
         workload::prepare(&cluster.client()).await.map_err(|error| ClusterError::Component {
             component: "the trials' namespace".to_owned(),
             reason: error.to_string(),

@@ -47,12 +47,19 @@ pub fn dropped_in_settle(
     let here = after.dropped - before.dropped;
     let dropped = here.saturating_add(in_pod.unwrap_or(0));
     let in_pod = in_pod.map_or("not known".to_owned(), |n| n.to_string());
+    let sent = after.datagrams - before.datagrams;
     let found = format!(
-        "datagrams dropped by the flows' sockets {here}, by the probe's {in_pod}, of {} heartbeats",
-        after.sent - before.sent
+        "datagrams dropped by the flows' sockets {here}, by the probe's {in_pod}, of {sent} sent"
     );
-    let few = dropped.saturating_mul(1000) <= after.sent - before.sent;
+    let few = dropped.saturating_mul(1000) <= sent;
     if few { Ok(held::own_drops(found)) } else { Err(preflight::own_drops(found)) }
+}
+
+/// What to say where so much came that it was gathered before it was read.
+pub fn gathered(counters: &Counters) -> Option<String> {
+    (counters.gathered > 0).then(|| {
+        "so much came in that answers were gathered: times of flows may be up to 0.5 ms late".into()
+    })
 }
 
 /// What to say where this machine did not send all that was due.
@@ -83,7 +90,7 @@ mod tests {
 
     #[test]
     fn more_than_one_in_a_thousand_dropped_in_settle_is_too_much() {
-        let counters = |sent, dropped| Counters { sent, dropped, ..Default::default() };
+        let counters = |datagrams, dropped| Counters { datagrams, dropped, ..Default::default() };
         let before = counters(1_000, 5);
         let settle =
             |dropped, in_pod| dropped_in_settle(&before, &counters(3_000, dropped), in_pod);

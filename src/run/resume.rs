@@ -4,8 +4,9 @@
 //! Takes a claimed folder; gives its trials and the plan's that are missing or aborted. Trials of
 //! one arm are of one build, one configuration and one environment, or the arm is refused.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use super::difference::{self, Difference};
 use crate::cluster::environment::{ENVIRONMENT_FORMAT, Environment};
@@ -37,6 +38,31 @@ pub enum ResumeError {
         "{folder}: holds no run.json: what its run was to do is not known\n  name the folder of a run"
     )]
     NoPlan { folder: String },
+    #[error(
+        "{folder}/run.json: its plan can't be run: {what}\n  restore the file, or measure anew with --output"
+    )]
+    Plan { folder: String, what: String },
+}
+
+/// What no plan of ours has. Arms name folders: a file that somebody has edited must not lead out of
+/// the run's.
+fn wrong_in(plan: &Plan) -> Option<String> {
+    if plan.arms.is_empty() {
+        return Some("it has no arm".into());
+    }
+    let mut names = BTreeSet::new();
+    plan.arms.iter().find_map(|Arm { name, config, .. }| {
+        let mut parts = Path::new(name).components();
+        let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        let taken = ["environment", "logs"].contains(&name.as_str());
+        if !one || taken || name.contains(['/', '\0']) {
+            Some(format!("{name:?} is no arm's name"))
+        } else if !names.insert(name) {
+            Some(format!("two arms are named {name:?}"))
+        } else {
+            (config.repeats == 0).then(|| format!("arm {name:?} has no trial"))
+        }
+    })
 }
 
 impl Earlier {
@@ -55,6 +81,10 @@ impl Earlier {
         match load_run_dir(folder.path()) {
             Ok(found) => {
                 let mut record = found.run.ok_or_else(no_plan)?;
+                if let Some(what) = wrong_in(&record.plan) {
+                    let folder = folder.path().display().to_string();
+                    return Err(ResumeError::Plan { folder, what });
+                }
                 // One for each of the plan's arms, in its order, whoever has edited the file.
                 let state = |arm: &Arm| record.arms.iter().find(|state| state.name == arm.name);
                 let states =

@@ -40,8 +40,10 @@ const PREFLIGHT_LIMIT: Duration = Duration::from_secs(10);
 /// How often states are looked at while a trial settles and is observed. Observations carry
 /// their own times; this only decides how soon the end is noticed.
 const LOOK: Duration = Duration::from_millis(50);
-/// Looking at thousands of flows takes their thread's time: at most one part in so many of it.
+/// Looking at thousands of flows takes their thread's time: once a story is observed, at most one part
+/// in so many of it, as long as no more than this goes by between two looks.
 const LOOK_SHARE: u32 = 50;
+const LONGEST_LOOK: Duration = Duration::from_millis(250);
 /// How long the API may take to answer the trigger.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How long the log may take to end once its container has.
@@ -417,19 +419,22 @@ impl Run<'_> {
         let config = &self.context.arm.config;
         let limit = Instant::now() + config.grace_period + OVERTIME;
         let stories = Stories::new(config, uid, sent);
-        let mut look = LOOK;
+        let mut next = Instant::now();
         let complete = loop {
-            tokio::time::sleep(look).await;
+            tokio::time::sleep(LOOK).await;
             self.kernel.watch(self.context.cluster, &self.pods.view());
             self.kernel.look();
             let began = Instant::now();
+            if began >= limit {
+                break false;
+            }
+            if began < next {
+                continue;
+            }
             let flows = self.flows.as_ref().map(Flows::states).unwrap_or_default();
-            look = LOOK.max(began.elapsed() * LOOK_SHARE);
+            next = Instant::now() + (began.elapsed() * LOOK_SHARE).min(LONGEST_LOOK);
             if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now()) {
                 break true;
-            }
-            if Instant::now() >= limit {
-                break false;
             }
         };
         tokio::time::sleep(config.observe_after).await;
@@ -451,7 +456,9 @@ impl Run<'_> {
         }
         runner_warnings.extend(self.kernel.finish());
         if let Some(flows) = self.flows.take() {
-            runner_warnings.extend(pace::kept_up(&flows.counters()));
+            let counters = flows.counters();
+            runner_warnings
+                .extend(pace::kept_up(&counters).into_iter().chain(pace::gathered(&counters)));
             flows.finish().await;
         }
         let mut seen: Vec<_> = [self.pods.gap(), self.slices.gap()].into_iter().flatten().collect();

@@ -97,6 +97,12 @@ fn of_our_own_drops(world: &World, flows: &[Judged], warnings: &mut Vec<String>)
              outages may be shorter than they seem"
         ));
     }
+    for (node, count) in &world.table_losses {
+        warnings.push(format!(
+            "the connection tracking table of {node} was full: {count} entries or packets were given up \
+             after the trigger, whosever they were (net.netfilter.nf_conntrack_max)"
+        ));
+    }
     if world.backlog_drops > 0 {
         warnings.push(format!(
             "this machine's network backlog dropped {} packets after the trigger, whosever they were \

@@ -70,6 +70,8 @@ pub(super) struct World<'a> {
     pub drops: Vec<Drops<'a>>,
     /// What this machine's backlog had no room for after the trigger.
     pub backlog_drops: u64,
+    /// What nodes' connection tracking tables refused or gave up after the trigger, by node.
+    pub table_losses: BTreeMap<&'a str, u64>,
     /// The end of the observation, and whether it was complete.
     pub ended: Option<(Timed, bool)>,
 }
@@ -141,6 +143,15 @@ impl<'a> World<'a> {
             let count = own_drops(before, values);
             if count > 0 {
                 self.drops.push(Drops { by: of, from, until, count });
+            }
+        } else if let Some(node) = of.strip_prefix("node:").filter(|_| until > Ms(0)) {
+            let lost = |values: &Values| -> u64 {
+                let names = ["conntrack.drop", "conntrack.early_drop"];
+                names.iter().filter_map(|name| values.get(*name)).sum()
+            };
+            let count = lost(values).saturating_sub(lost(before));
+            if count > 0 {
+                *self.table_losses.entry(node).or_default() += count;
             }
         } else if of == "machine" && until > Ms(0) {
             let dropped = |values: &Values| values.get("softnet.dropped").copied().unwrap_or(0);

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -54,6 +56,28 @@ impl Image {
     /// One that only waits, for pods' sandboxes.
     pub fn pause(name: &str) -> Self {
         Self { name: name.to_owned(), arguments: vec!["pause"] }
+    }
+}
+
+/// Images as one archive, for as long as it lives. It has no name: a process that is killed leaves none
+/// behind.
+#[derive(Debug)]
+pub struct Archive(std::fs::File);
+
+impl Archive {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// There is no room for temporary files.
+    pub fn of(images: &[Image]) -> io::Result<Self> {
+        let file = tempfile::tempfile()?;
+        write_archive(&file, images)?;
+        Ok(Self(file))
+    }
+
+    /// Where others find it.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
 }
 

@@ -153,11 +153,14 @@ fn pods_see_each_other_unmasked() {
             let server = run_pod(cluster.client(), "server").await;
             let client = run_pod(cluster.client(), "client").await;
             let service = expose(&*cluster, "server", server).await;
+            let name = cluster.name().to_owned();
             let seen = tokio::task::spawn_blocking(move || {
+                let [server_process, client_process] =
+                    [server, client].map(|pod| pod_process(&name, pod));
                 let listener =
-                    in_net_of(pod_process(server), || TcpListener::bind("0.0.0.0:8080").unwrap());
+                    in_net_of(server_process, || TcpListener::bind("0.0.0.0:8080").unwrap());
                 let dial = |to: Ipv4Addr, port: u16| {
-                    in_net_of(pod_process(client), move || {
+                    in_net_of(client_process, move || {
                         connect((to, port).into(), Duration::from_secs(10))
                     })
                 };
@@ -226,7 +229,7 @@ fn pods_start_clean() {
     holder.up();
     block_on(async {
         let address = run_pod(holder.client().await, "clean").await;
-        let pid = pod_process(address);
+        let pid = pod_process(holder.cluster(), address);
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let mask = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();

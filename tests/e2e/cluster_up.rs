@@ -259,7 +259,8 @@ fn pods_resolve_services() {
     block_on(async {
         let cluster = up(&ClusterSpec { dns: true, ..spec() }).await;
         crate::tools::load_probe(&*cluster).await;
-        let pid = pod_process(run_pod(cluster.client(), "asker").await);
+        let asker = run_pod(cluster.client(), "asker").await;
+        let pid = pod_process(cluster.name(), asker);
         let told = fs::read_to_string(format!("/proc/{pid}/root/etc/resolv.conf")).unwrap();
         assert!(told.contains("nameserver 10.96.0.10\n"), "{told}");
         assert!(told.contains("search default.svc.cluster.local "), "{told}");

@@ -80,8 +80,9 @@ pub async fn run_pod(client: kube::Client, name: &str) -> Ipv4Addr {
     }
 }
 
-/// The process of a pod's container, in this host's numbers, by the pod's address.
-pub fn pod_process(address: Ipv4Addr) -> i32 {
+/// The process of a pod's container, in this host's numbers, by the pod's address: clusters side by
+/// side give out the same ones.
+pub fn pod_process(cluster: &str, address: Ipv4Addr) -> i32 {
     let address = address.to_string();
     let mut pids: Vec<i32> = fs::read_dir("/proc")
         .unwrap()
@@ -90,7 +91,9 @@ pub fn pod_process(address: Ipv4Addr) -> i32 {
         .filter(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let table = fs::read_to_string(format!("/proc/{pid}/net/fib_trie")).unwrap_or_default();
+            let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
             line.windows(5).any(|w| w == b"pause")
+                && cgroups.contains(&format!("/{cluster}/"))
                 && table.lines().any(|l| l.trim() == format!("|-- {address}"))
         })
         .collect();
@@ -148,6 +151,12 @@ impl Holder {
         let line = self.lines.next().expect("the cluster is up").unwrap();
         let up: serde_json::Value = serde_json::from_str(&line).unwrap();
         self.kubeconfig = up["kubeconfig"].as_str().unwrap().into();
+    }
+
+    /// The cluster's name: the folder that its kubeconfig lies in bears it.
+    pub fn cluster(&self) -> &str {
+        let folder = self.kubeconfig.parent().and_then(Path::file_name);
+        folder.and_then(|name| name.to_str()).expect("the cluster is up")
     }
 
     pub async fn client(&self) -> kube::Client {

@@ -309,13 +309,14 @@ fn killed() {
     assert!(lab.output().join("environment/long.json").is_file());
 }
 
-/// Flows that are to enter by a node that is not there: trials are aborted in preflight, with the
+/// Flows that are to enter by a node that forwards nothing: trials are aborted in preflight, with the
 /// check's name, and kept.
 fn cannot_begin() {
     let text = "sigterm = \"exit\"";
-    let folder = Lab::new(&[("crowd", text)], "[cluster]\nprovider = \"local\"\n");
+    let cluster = "[cluster]\nsysctls = { \"net.ipv4.ip_forward\" = 0 }\n";
+    let folder = Lab::new(&[("dead-end", text)], cluster);
     let mut command = folder.apply();
-    command.args(["--set", "flows.enter_by=node-9", "--set", "repeats=4"]);
+    command.args(["--set", "repeats=4"]);
     let output = command.output().expect("drainwatch runs");
     assert_eq!(output.status.code(), Some(3), "{}", words(&output));
     let trials = trials(&folder.output());
@@ -323,8 +324,11 @@ fn cannot_begin() {
     for trial in &trials {
         assert_eq!(trial.outcome, Outcome::Aborted);
         let reason = trial.reason.as_deref().unwrap_or_default();
-        assert!(reason.starts_with("entry-node: ") && reason.contains("node-9"), "{reason}");
+        assert!(reason.starts_with("rules-programmed: "), "{reason}");
     }
-    assert!(folder.output().join("crowd/logs/node-1").is_dir(), "an aborted trial's logs are kept");
-    assert!(folder.output().join("crowd/trial-001.aborted.json").is_file());
+    assert!(
+        folder.output().join("dead-end/logs/node-1").is_dir(),
+        "an aborted trial's logs are kept"
+    );
+    assert!(folder.output().join("dead-end/trial-001.aborted.json").is_file());
 }

@@ -105,7 +105,8 @@ pub(super) fn create(node: &str, takes_pods: bool) -> io::Result<()> {
 }
 
 /// Gives a folder about a tenth of the weight that a folder has by default, where its hierarchy
-/// shares processors out: they still get that tenth from pods that never rest.
+/// shares processors out. Pods weigh as kubelet has it, by the node's processors: daemons still get
+/// a twentieth of two from pods that never rest.
 fn yield_to_others(folder: &Path) -> io::Result<()> {
     for (file, weight) in [("cpu.shares", "100"), ("cpu.weight", "10")] {
         let file = folder.join(file);

@@ -2,7 +2,7 @@
 //! and the locks on these ([`super::state`]).
 //!
 //! Takes nothing but names; gives what each cluster's supervisor has written into its folder.
-//! Changes nothing but a cluster's images.
+//! Changes nothing but a cluster's images; the last look at an empty folder of clusters removes it.
 
 use std::fs;
 use std::io::{self, Write};

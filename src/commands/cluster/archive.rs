@@ -27,6 +27,10 @@ pub fn names(path: &Path) -> Result<Vec<String>, String> {
     if path.is_dir() {
         return Err(no_archive("it is a folder"));
     }
+    // A pipe would be waited for.
+    if path.exists() && !path.is_file() {
+        return Err(no_archive("it is no regular file"));
+    }
     let mut file = File::open(path).map_err(unreadable)?;
     let mut magic = Vec::new();
     file.by_ref().take(4).read_to_end(&mut magic).map_err(unreadable)?;
@@ -185,6 +189,14 @@ mod tests {
             of(&[("index.json", r#"{"manifests": [{"annotations": {}}]}"#)]),
         ];
         insta::assert_snapshot!(told.map(|result| result.unwrap_err()).join("\n"));
+    }
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("image.tar");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(names(&pipe).unwrap_err().contains("no regular file"));
     }
 
     #[test]

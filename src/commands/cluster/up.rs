@@ -165,10 +165,9 @@ impl Up<'_> {
         let running = local::find(Some(cluster.name())).map_err(failed)?;
         let io =
             |source| (Exit::Files, ClusterError::Io { what: "a temporary file".into(), source });
-        let archive = tempfile::NamedTempFile::new().map_err(io)?;
-        image::write_archive(archive.as_file(), &[Image::pause(PAUSE_IMAGE)]).map_err(io)?;
+        let archive = image::Archive::of(&[Image::pause(PAUSE_IMAGE)]).map_err(io)?;
         // On every node: pods that tolerate its taint run on the control plane too.
-        running.load(&running.nodes(), archive.path()).await.map_err(failed)?;
+        running.load(&running.nodes(), &archive.path()).await.map_err(failed)?;
         let version = cluster.client().apiserver_version().await;
         let version = version.map_err(|error| failed(error.into()))?.git_version;
         if let Some(copy) = &self.copy {
