@@ -52,13 +52,13 @@ fn thousands() {
     }
 }
 
-/// A pod's counters were read at the settle's beginning and end and for the last time, and its
-/// sockets dropped nothing.
+/// A pod's counters were read at the settle's beginning and just before the trigger, and its sockets
+/// dropped nothing. An app that exits at once can be gone before they are read again.
 fn counted(trial: &Trial, place: &str) {
     let readings = readings(trial, place);
     assert!(readings.len() >= 3, "{readings:?}");
     assert!(readings.iter().filter(|(at, _)| *at < 0.0).count() >= 2, "{readings:?}");
-    assert!(readings.iter().any(|(at, _)| *at > 0.0), "{readings:?}");
+    assert!(readings.iter().any(|(at, _)| *at > -500.0), "{readings:?}");
     assert!(readings.iter().all(|(_, dropped)| *dropped == Some(0)), "{readings:?}");
 }
 
