@@ -113,3 +113,25 @@ pub fn end(exit: Exit) -> Exit {
         }
     }
 }
+
+/// A path as a shell takes it.
+pub fn quoted(path: &Path) -> String {
+    let word = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=@:,~%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) && !word.starts_with('~') {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_a_shell_would_take_apart_is_quoted() {
+        assert_eq!(quoted(Path::new("/run/dw-1/kubeconfig")), "/run/dw-1/kubeconfig");
+        assert_eq!(quoted(Path::new("/a b/it's $HOME")), r"'/a b/it'\''s $HOME'");
+    }
+}

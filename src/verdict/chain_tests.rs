@@ -68,8 +68,8 @@ fn span(by: Identity, from: f64, to: f64) -> Observation {
     flow(to.ms(), Event::Span { flow: "udp-1".into(), by, from, to, answers: 9 })
 }
 
-/// One UDP flow that was held by the target until 20 ms, and what else was seen.
-fn verdict(more: Vec<Observation>) -> Cause {
+/// The cause of one UDP flow that was held by the target until 20 ms, with what else was seen.
+fn cause_of(more: Vec<Observation>) -> Option<Cause> {
     let opened =
         Event::FlowOpened { flow: "udp-1".into(), local: at(CLIENT), remote: at(NODE_PORT) };
     let mut all = vec![
@@ -81,7 +81,11 @@ fn verdict(more: Vec<Observation>) -> Cause {
     all.extend(more);
     let config = scenario(Sigterm::Exit, Trigger::Delete);
     let verdict = judge(&all, &config, Some(&target()), Outcome::Measured);
-    verdict.flows[0].cause.clone().expect("a cause")
+    verdict.flows[0].cause.clone()
+}
+
+fn verdict(more: Vec<Observation>) -> Cause {
+    cause_of(more).expect("a cause")
 }
 
 fn moved() -> Vec<Observation> {
@@ -130,18 +134,7 @@ fn without_a_link_nothing_is_measured() {
             Source::EndpointsliceWatch,
             Event::EndpointGone { slice: "s".into(), pod: "old".into(), uid: target().uid },
         ));
-        let opened =
-            Event::FlowOpened { flow: "udp-1".into(), local: at(CLIENT), remote: at(NODE_PORT) };
-        let mut all = vec![
-            flow(-1000.0, opened),
-            entry(-1000.0, EntryChange::New, OLD, None),
-            span(old(), -1000.0, 20.0),
-            flow(9000.0, Event::ObservationEnded { complete: true }),
-        ];
-        all.extend(events);
-        let config = scenario(Sigterm::Exit, Trigger::Delete);
-        let judged = judge(&all, &config, Some(&target()), Outcome::Measured);
-        let basis = judged.flows[0].cause.as_ref().map(|cause| cause.basis);
+        let basis = cause_of(events).map(|cause| cause.basis);
         assert_ne!(basis, Some(Basis::Measured), "without link {missing}");
     }
 }
@@ -155,17 +148,7 @@ fn across_a_gap_nothing_is_measured() {
         reason: "the kernel dropped events".into(),
     };
     events.push(seen(1130.0, Source::NodeConntrack, gap));
-    let opened =
-        Event::FlowOpened { flow: "udp-1".into(), local: at(CLIENT), remote: at(NODE_PORT) };
-    events.extend([
-        flow(-1000.0, opened),
-        entry(-1000.0, EntryChange::New, OLD, None),
-        span(old(), -1000.0, 20.0),
-        flow(9000.0, Event::ObservationEnded { complete: true }),
-    ]);
-    let config = scenario(Sigterm::Exit, Trigger::Delete);
-    let judged = judge(&events, &config, Some(&target()), Outcome::Measured);
-    let basis = judged.flows[0].cause.as_ref().map(|cause| cause.basis);
+    let basis = cause_of(events).map(|cause| cause.basis);
     assert_ne!(basis, Some(Basis::Measured));
 }
 

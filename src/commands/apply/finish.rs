@@ -58,28 +58,17 @@ pub fn finish(folder: &Claim, record: &Run, ended: Ended) -> Exit {
 
 /// The command that runs what is missing.
 fn how_to_go_on(folder: &Path, left: usize, all: usize) -> String {
-    let command = format!("drainwatch apply --resume {}", quoted(folder));
+    let command = format!("drainwatch apply --resume {}", say::quoted(folder));
     match left {
         0 => format!("to write what could not be written: {command}"),
         left => format!("{left} of {all} trials are missing or aborted; to run them: {command}"),
     }
 }
 
-/// A path as a shell takes it.
-pub fn quoted(path: &Path) -> String {
-    let word = path.display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+=@:,~".contains(c);
-    if !word.is_empty() && word.chars().all(plain) && !word.starts_with('~') {
-        word
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
 /// Leaves a cluster as it is until a signal comes, then removes it.
 pub async fn look(cluster: Box<dyn Cluster>, stop: &mut Stop) {
     let name = cluster.name().to_owned();
-    let kubeconfig = quoted(cluster.kubeconfig());
+    let kubeconfig = say::quoted(cluster.kubeconfig());
     say::tell(&format_args!(
         "cluster {name} is kept for a look; the last trial's objects are in its namespace \
          {NAMESPACE}\n  export KUBECONFIG={kubeconfig}\nCtrl-C removes it"

@@ -6,7 +6,6 @@ use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::finish::quoted;
 use crate::cli::ApplyArgs;
 use crate::cluster::Provider;
 use crate::cluster::local::LocalProvider;
@@ -78,7 +77,7 @@ fn resumed(folder: &Path, file: Option<(Plan, Box<dyn Provider>)>) -> Result<Sta
             let text = format!(
                 "{shown}: nothing was recorded before its run ended, not even the plan\n  \
                  name the file too: drainwatch apply FILE --resume {}",
-                quoted(folder)
+                say::quoted(folder)
             );
             return Err(say::error(Exit::Usage, &text));
         }
@@ -201,7 +200,7 @@ fn still_empty(folder: &Path) -> Result<(), String> {
     match std::fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
         Ok(false) if folder.join(crate::record::RUN_FILE).exists() => {
-            let resume = quoted(folder);
+            let resume = say::quoted(folder);
             Err(format!("{shown}: holds a run\n  {another}, or go on with it: --resume {resume}"))
         }
         Ok(false) => Err(format!("{shown}: is not empty\n  {another}, or remove what is in it")),

@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -185,7 +185,7 @@ impl Up<'_> {
     ) -> End {
         let path = self.copy.as_ref().map_or(&running.kubeconfig, |copy| &copy.path);
         self.say(&"Ctrl-C takes it down. For another shell:");
-        let written = say::print(&format!("export KUBECONFIG={}\n", quoted(path)));
+        let written = say::print(&format!("export KUBECONFIG={}\n", say::quoted(path)));
         if written != Exit::Success {
             return End::Failed(written);
         }
@@ -306,23 +306,5 @@ fn word(mode: &ProxyMode) -> &'static str {
         ProxyMode::Iptables => "iptables",
         ProxyMode::Nftables => "nftables",
         ProxyMode::Ipvs => "ipvs",
-    }
-}
-
-/// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_that_a_shell_would_take_apart_is_quoted() {
-        assert_eq!(quoted(Path::new("/run/dw-1/kubeconfig")), "/run/dw-1/kubeconfig");
-        assert_eq!(quoted(Path::new("/a b/it's $HOME")), r"'/a b/it'\''s $HOME'");
     }
 }
