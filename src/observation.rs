@@ -192,6 +192,10 @@ pub enum Event<T = Ms> {
         status: u16,
         message: Option<String>,
     },
+    /// A trigger that is no request to the API has been carried out: how, in words.
+    TriggerDone {
+        text: String,
+    },
     /// The observation ended; `complete` is false when its time limit ended it.
     ObservationEnded {
         complete: bool,
@@ -488,6 +492,7 @@ impl<T> Event<T> {
             Event::TriggerAnswered { status, message } => {
                 Event::TriggerAnswered { status, message }
             }
+            Event::TriggerDone { text } => Event::TriggerDone { text },
             Event::ObservationEnded { complete } => Event::ObservationEnded { complete },
             Event::PodSeen { pod, uid } => Event::PodSeen { pod, uid },
             Event::PodScheduled { pod, uid, node } => Event::PodScheduled { pod, uid, node },

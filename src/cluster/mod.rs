@@ -55,6 +55,11 @@ pub trait Cluster: Send + Sync {
         None
     }
 
+    /// Power over what runs on the nodes; `None` where the provider has none.
+    fn control(&self) -> Option<&dyn NodeControl> {
+        None
+    }
+
     /// What the provider knows of the environment that the API does not tell.
     async fn facts(&self) -> Result<ProviderFacts, ClusterError>;
 
@@ -70,6 +75,28 @@ pub trait Cluster: Send + Sync {
 
     /// Removes all of it. Dropping the cluster does the same, without waiting.
     async fn down(self: Box<Self>) -> Result<(), ClusterError>;
+}
+
+/// Power over what runs on the nodes, past the API. What is ended so is no part of the cluster that
+/// ends although nobody asked it to.
+#[async_trait]
+pub trait NodeControl: Send + Sync {
+    /// The first process of a container, as this machine numbers processes. The container's id is
+    /// the runtime's own, without its scheme.
+    fn container_process(&self, node: &str, uid: &str, container: &str) -> Option<i32>;
+
+    /// Ends kube-proxy on each node, with SIGTERM, and starts it anew; returns once each is up.
+    ///
+    /// # Errors
+    /// One did not come up again.
+    async fn restart_kube_proxy(&self) -> Result<(), ClusterError>;
+
+    /// Cuts a node off the network, then ends all of its processes at once: nobody says goodbye, and
+    /// the cluster is one without it from then on. Returns once they are gone.
+    ///
+    /// # Errors
+    /// There is no such node, or it is still there.
+    async fn stop_node(&self, node: &str) -> Result<(), ClusterError>;
 }
 
 /// A node of a cluster.

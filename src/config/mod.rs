@@ -22,7 +22,9 @@ mod scenario;
 mod schema;
 mod settings;
 mod source;
+mod trigger;
 mod value;
+mod workload;
 
 #[cfg(test)]
 mod schema_tests;
@@ -38,6 +40,8 @@ pub use options::cluster;
 pub use scenario::*;
 pub use schema::{DEFAULT_KUBERNETES, LOCAL_MINORS};
 pub(crate) use source::{shown, shown_text};
+pub use trigger::{Ends, Rollout, Share, Trigger};
+pub use workload::*;
 
 /// Reads a matrix, or a scenario as a matrix of one.
 ///

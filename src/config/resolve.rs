@@ -3,7 +3,10 @@
 //! Fills in the defaults and tells what contradicts what. Takes settings whose values are right
 //! one by one; knows nothing of TOML, and of files only the places that it blames.
 
-use std::collections::BTreeMap;
+mod trigger;
+mod workload;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -12,13 +15,14 @@ use serde::de::value::Error as WordError;
 
 use super::errors::{Problem, Problems};
 use super::scenario::{
-    ClusterSpec, EnterBy, Flows, Pod, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
-    Trigger,
+    ClusterSpec, EnterBy, Flows, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
 };
 use super::schema;
 use super::settings::{Layer, Setting, Settings};
 use super::source::Place;
 use super::value::Value;
+use super::workload::PreStop;
+use trigger::Triggering;
 
 /// What is left of the grace period after the default drain window.
 const AFTER_DRAIN: Duration = Duration::from_secs(5);
@@ -131,16 +135,8 @@ impl Resolver<'_> {
     }
 
     fn cluster(&mut self) -> Option<ClusterSpec> {
-        let mut sysctls = Some(BTreeMap::new());
-        for (name, setting) in self.settings {
-            let Some(name) = schema::sysctl_name(name) else { continue };
-            match (&setting.value, &mut sysctls) {
-                (Some(Value::Text(text)), Some(sysctls)) => {
-                    sysctls.insert(name.to_string(), text.clone());
-                }
-                _ => sysctls = None,
-            }
-        }
+        let sysctls = self.sysctls(schema::SYSCTLS);
+        let pod_sysctls = self.sysctls(schema::POD_SYSCTLS);
         self.version();
         Some(ClusterSpec {
             provider: self.word("cluster.provider", ProviderKind::Auto)?,
@@ -150,6 +146,7 @@ impl Resolver<'_> {
             proxy_mode: self.word("cluster.proxy_mode", ProxyMode::Iptables)?,
             sysctls: sysctls?,
             dns: self.truth("cluster.dns")?,
+            pod_sysctls: BTreeSet::from_iter(pod_sysctls?.into_keys()),
         })
     }
 
@@ -179,25 +176,33 @@ impl Resolver<'_> {
         cluster: Option<&ClusterSpec>,
     ) -> Option<Scenario> {
         let grace_period = self.time("grace_period", secs(30));
-        let drain_window = self.drain_window(sigterm, grace_period);
+        let pre_stop = self.pre_stop(grace_period);
+        let drain_window = self.drain_window(sigterm, grace_period, pre_stop.as_ref());
         let readiness = self.readiness(sigterm);
         let flows = self.flows(cluster);
+        let pod = self.pod(pre_stop);
+        let replicas = self.count("pod.replicas", 1);
+        let triggering = self.triggering(replicas, flows.as_ref(), cluster);
+        let service = self.service(flows.as_ref());
+        let Triggering { trigger, delete_grace, scale_to, rollout, observe_for } = triggering?;
         Some(Scenario {
             description: self.text("description", None)?,
             sigterm: sigterm?,
             drain_window: drain_window?,
             readiness: readiness?,
-            trigger: self.word("trigger", Trigger::Delete)?,
+            trigger,
+            delete_grace,
+            scale_to,
+            rollout,
+            observe_for,
             grace_period: grace_period?,
             settle: self.time("settle", secs(10))?,
             observe_after: self.time("observe_after", secs(2))?,
             repeats: self.count("repeats", 5)?,
             evidence: self.truth("evidence")?,
             flows: flows?,
-            pod: Pod {
-                readiness_period: self.time("pod.readiness_period", secs(1))?,
-                readiness_failures: self.count("pod.readiness_failures", 1)?,
-            },
+            pod: pod?,
+            service: service?,
         })
     }
 
@@ -205,6 +210,7 @@ impl Resolver<'_> {
         &mut self,
         sigterm: Option<Sigterm>,
         grace: Option<Duration>,
+        pre_stop: Option<&Option<PreStop>>,
     ) -> Option<Option<Duration>> {
         let (key, given) = ("drain_window", self.setting("drain_window").is_some());
         if sigterm? != Sigterm::Drain {
@@ -217,25 +223,36 @@ impl Resolver<'_> {
             return Some(None);
         }
         let grace = grace?;
+        // How long another hook takes is not known beforehand.
+        let hook = match pre_stop? {
+            Some(PreStop::Sleep(time)) => *time,
+            Some(PreStop::Exec(_)) | None => Duration::ZERO,
+        };
+        let left = grace.saturating_sub(hook);
+        let less = match hook {
+            Duration::ZERO => String::new(),
+            hook => format!(" less the pre_stop of {}", time(hook)),
+        };
         if !given {
-            if grace > AFTER_DRAIN {
-                return Some(Some(grace - AFTER_DRAIN));
+            if left > AFTER_DRAIN {
+                return Some(Some(left - AFTER_DRAIN));
             }
             let message = format!(
-                "a grace_period of {} leaves no drain_window: its default is the grace period less {}",
+                "a grace_period of {}{less} leaves no drain_window: its default is the grace period less {}",
                 time(grace),
                 time(AFTER_DRAIN),
             );
             let help = "set a drain_window below the grace_period";
-            self.blame(["grace_period", "sigterm"], At::Value, message, help);
+            let other = if hook.is_zero() { "sigterm" } else { "pod.pre_stop" };
+            self.blame(["grace_period", other], At::Value, message, help);
             return None;
         }
         let window = self.time(key, Duration::ZERO)?;
-        if window < grace {
+        if window < left {
             return Some(Some(window));
         }
         let message = format!(
-            "the drain_window ({}) is not below the grace_period ({}{})",
+            "the drain_window ({}) is not below the grace_period ({}{}{less})",
             time(window),
             time(grace),
             self.by_default("grace_period"),
@@ -398,6 +415,7 @@ fn time(time: Duration) -> humantime::FormattedDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{ServiceType, SessionAffinity, TrafficPolicy, Trigger};
 
     /// The words that may be written are those that the types know.
     #[test]
@@ -407,7 +425,12 @@ mod tests {
             match key {
                 "sigterm" => as_word::<Sigterm>(value).is_some(),
                 "readiness" => as_word::<Readiness>(value).is_some(),
-                "trigger" => as_word::<Trigger>(value).is_some(),
+                "trigger" => as_word::<Trigger>(value).is_some_and(|t| t.name() == word),
+                "service.type" => as_word::<ServiceType>(value).is_some(),
+                "service.session_affinity" => as_word::<SessionAffinity>(value).is_some(),
+                "service.external_traffic_policy" | "service.internal_traffic_policy" => {
+                    as_word::<TrafficPolicy>(value).is_some()
+                }
                 "cluster.provider" => as_word::<ProviderKind>(value).is_some(),
                 "cluster.proxy_mode" => as_word::<ProxyMode>(value).is_some(),
                 _ => false,

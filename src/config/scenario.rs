@@ -3,9 +3,13 @@
 //! These are resolved values, with every default filled in and every contradiction excluded.
 //! They serialise as they stand in a trial's record (durations in milliseconds, named so).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::trigger::{Rollout, Trigger};
+use super::workload::{Pod, Service};
 
 /// One scenario, resolved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -21,8 +25,22 @@ pub struct Scenario {
     pub drain_window: Option<Duration>,
     /// What `/readyz` says once SIGTERM has arrived; `None` with [`Sigterm::Exit`] only.
     pub readiness: Option<Readiness>,
-    /// What terminates the pod.
+    /// What terminates the pod, or parts it from its clients.
     pub trigger: Trigger,
+    /// The grace period of the deletion itself: whole seconds, with [`Trigger::DeleteGrace`] only.
+    #[serde(rename = "delete_grace_ms", with = "opt_ms", default)]
+    #[schemars(with = "Option<f64>")]
+    pub delete_grace: Option<Duration>,
+    /// The replicas that are left, below those of the pod: with [`Trigger::ScaleDown`] only.
+    #[serde(default)]
+    pub scale_to: Option<u32>,
+    /// With [`Trigger::Rollout`] only.
+    #[serde(default)]
+    pub rollout: Option<Rollout>,
+    /// How long to observe where nothing need end ([`Trigger::is_open`]), and only there.
+    #[serde(rename = "observe_for_ms", with = "opt_ms", default)]
+    #[schemars(with = "Option<f64>")]
+    pub observe_for: Option<Duration>,
     /// `terminationGracePeriodSeconds`: whole seconds.
     #[serde(rename = "grace_period_ms", with = "ms")]
     #[schemars(with = "f64")]
@@ -44,6 +62,16 @@ pub struct Scenario {
     pub flows: Flows,
     /// The pod.
     pub pod: Pod,
+    /// The Service.
+    #[serde(default)]
+    pub service: Service,
+}
+
+impl Scenario {
+    /// From the start of the pod's termination to SIGKILL: the grace period of the deletion.
+    pub fn grace(&self) -> Duration {
+        self.delete_grace.unwrap_or(self.grace_period)
+    }
 }
 
 /// What the app does on SIGTERM.
@@ -66,18 +94,6 @@ pub enum Readiness {
     Fail,
     /// 200.
     Pass,
-}
-
-/// What terminates the pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Trigger {
-    /// DELETE of the pod.
-    Delete,
-    /// An Eviction of the pod.
-    Evict,
-    /// The Deployment's scale set to 0.
-    ScaleToZero,
 }
 
 /// The flows of a scenario: at least one in all.
@@ -136,17 +152,6 @@ impl From<EnterBy> for String {
     }
 }
 
-/// The pod's readiness probe.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Pod {
-    /// `periodSeconds`: whole seconds, at least 1.
-    #[serde(rename = "readiness_period_ms", with = "ms")]
-    #[schemars(with = "f64")]
-    pub readiness_period: Duration,
-    /// `failureThreshold`, at least 1.
-    pub readiness_failures: u32,
-}
-
 /// The cluster that an arm runs on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClusterSpec {
@@ -163,6 +168,10 @@ pub struct ClusterSpec {
     /// Whether pods have the cluster's DNS (CoreDNS).
     #[serde(default)]
     pub dns: bool,
+    /// Sysctls that pods may set although Kubernetes does not call them safe, by name: those that the
+    /// scenario's pod sets.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub pod_sysctls: BTreeSet<String>,
 }
 
 /// Who makes the cluster.
@@ -192,7 +201,7 @@ pub enum ProxyMode {
 }
 
 /// A duration in the record, as decimal milliseconds.
-mod ms {
+pub(super) mod ms {
     use super::*;
     pub fn serialize<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
         let ms = d.as_nanos() as f64 / 1e6;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::io::ReadError;
 use super::{EnvironmentRef, Imported, TRIAL_FORMAT, Tool, Trial};
 use crate::clock::ClockRelation;
-use crate::config::{EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger};
+use crate::config::{EnterBy, Flows, Pod, Readiness, Scenario, Service, Sigterm, Trigger};
 use crate::observation::Target;
 use crate::verdict::{FlowRecord, Outcome};
 
@@ -181,6 +181,10 @@ fn config(trial: &report::Trial) -> Scenario {
             report::Trigger::Evict => Trigger::Evict,
             report::Trigger::Scale => Trigger::ScaleToZero,
         },
+        delete_grace: None,
+        scale_to: None,
+        rollout: None,
+        observe_for: None,
         grace_period: seconds(grace_period_seconds),
         settle: seconds(settle_seconds),
         observe_after: Duration::ZERO,
@@ -194,7 +198,8 @@ fn config(trial: &report::Trial) -> Scenario {
             silent_after: Duration::ZERO,
             enter_by: EnterBy::Named(target_host.clone()),
         },
-        pod: Pod { readiness_period: Duration::ZERO, readiness_failures: 0 },
+        pod: Pod::plain(Duration::ZERO, 0),
+        service: Service::default(),
     }
 }
 

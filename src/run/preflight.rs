@@ -100,8 +100,17 @@ checks! {
     /// Our own buffers dropped datagrams.
     own_drops = "own-drops", "our own buffers drop at most one in a thousand of the datagrams in settle",
         "use fewer flows or longer intervals, or end what else keeps the processors busy";
+    /// The other replicas are not there.
+    others_ready = "others-ready", "the target and the other replicas are the ready endpoints, and nobody else is",
+        "is there room for all replicas? the cluster's logs say more";
+    /// The disruption budget has no count of the pods.
+    budget_counts = "budget-counts", "the disruption budget has counted the pods, so that what it refuses is its own",
+        "the cluster's logs say more";
+    /// The trigger can't be used on this target or with this provider.
+    trigger_possible = "trigger-possible", "the trigger has what it needs",
+        "choose another trigger or provider";
     /// The trigger got no answer.
-    trigger_answered = "trigger-answered", "the API answers the trigger",
+    trigger_answered = "trigger-answered", "the trigger is answered",
         "the API server may be down; its logs say more";
 }
 

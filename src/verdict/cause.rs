@@ -98,7 +98,7 @@ fn cut(end: Timed, world: &World, sigterm: Sigterm) -> Option<Cause> {
     if let Some((exit, 137)) = world.container_exit {
         let told_after = ms_between(exit.at, end.at);
         let text = match sigterm {
-            Sigterm::Ignore => {
+            Sigterm::Ignore if !world.sigterms.is_empty() => {
                 "killed after the grace period (exit 137): the kernel closed its sockets"
             }
             _ => "killed (exit 137): the kernel closed its sockets",

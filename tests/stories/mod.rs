@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use drainwatch::clock::ClockRelation;
 use drainwatch::clock::Ms;
-use drainwatch::config::{EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger};
+use drainwatch::config::{EnterBy, Flows, Pod, Readiness, Scenario, Service, Sigterm, Trigger};
 use drainwatch::observation::Target;
 use drainwatch::observation::{Bound, Event, Identity, Observation, Source};
 use drainwatch::record::{EnvironmentRef, TRIAL_FORMAT, Tool, Trial};
@@ -34,6 +34,10 @@ pub fn scenario(sigterm: Sigterm, trigger: Trigger) -> Scenario {
             Sigterm::Ignore => Some(Readiness::Pass),
         },
         trigger,
+        delete_grace: None,
+        scale_to: None,
+        rollout: None,
+        observe_for: None,
         grace_period: Duration::from_secs(30),
         settle: Duration::from_secs(10),
         observe_after: Duration::from_secs(2),
@@ -47,7 +51,8 @@ pub fn scenario(sigterm: Sigterm, trigger: Trigger) -> Scenario {
             silent_after: Duration::from_secs(2),
             enter_by: EnterBy::OtherNode,
         },
-        pod: Pod { readiness_period: Duration::from_secs(1), readiness_failures: 1 },
+        pod: Pod::plain(Duration::from_secs(1), 1),
+        service: Service::default(),
     }
 }
 

@@ -142,8 +142,9 @@ pub(super) fn enter(node: &str, pid: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// The processes of a pod on a node: those in the folders that its kubelet made for the pod.
-pub(super) fn processes_of_pod(node: &str, uid: &str) -> Vec<i32> {
+/// The processes of a pod's containers, or of one of them by its id; the node's folder is as in
+/// [`create`].
+pub(super) fn processes_of_pod(node: &str, uid: &str, container: Option<&str>) -> Vec<i32> {
     let pods = |hierarchy: &Hierarchy| {
         let node = hierarchy.mount.join(node.trim_start_matches('/')).join("kubepods");
         // A pod whose requests are its limits has no class of its own.
@@ -156,6 +157,7 @@ pub(super) fn processes_of_pod(node: &str, uid: &str) -> Vec<i32> {
     };
     containers
         .flatten()
+        .filter(|folder| container.is_none_or(|id| folder.file_name() == id))
         .filter_map(|container| fs::read_to_string(container.path().join("cgroup.procs")).ok())
         .flat_map(|list| list.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
         .collect()

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use tokio::sync::Mutex;
 
 use super::runner::Supervisor;
+use super::wire::Command;
 use super::{cgroup, facts, images, layout, logs};
-use crate::cluster::{Cluster, ClusterError, Node, ProviderFacts};
+use crate::cluster::{Cluster, ClusterError, Node, NodeControl, ProviderFacts};
 
 /// A cluster of processes on this host. Dropping it lets go of its supervisor, which removes it.
 pub(super) struct LocalCluster {
@@ -20,7 +22,7 @@ pub(super) struct LocalCluster {
     pub dns: bool,
     pub versions: BTreeMap<String, String>,
     pub ctr: PathBuf,
-    pub supervisor: Option<Supervisor>,
+    pub supervisor: Mutex<Option<Supervisor>>,
 }
 
 #[async_trait]
@@ -48,7 +50,11 @@ impl Cluster for LocalCluster {
 
     fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
         let node = layout::node_cgroup(&self.name, node);
-        cgroup::processes_of_pod(&node, uid).into_iter().min_by_key(|pid| started(*pid))
+        first(cgroup::processes_of_pod(&node, uid, None))
+    }
+
+    fn control(&self) -> Option<&dyn NodeControl> {
+        Some(self)
     }
 
     async fn facts(&self) -> Result<ProviderFacts, ClusterError> {
@@ -60,7 +66,7 @@ impl Cluster for LocalCluster {
     }
 
     async fn broken(&mut self) -> String {
-        match &mut self.supervisor {
+        match self.supervisor.get_mut() {
             Some(supervisor) => supervisor.broken().await,
             None => std::future::pending().await,
         }
@@ -69,6 +75,27 @@ impl Cluster for LocalCluster {
     async fn down(mut self: Box<Self>) -> Result<(), ClusterError> {
         self.end().await
     }
+}
+
+#[async_trait]
+impl NodeControl for LocalCluster {
+    fn container_process(&self, node: &str, uid: &str, container: &str) -> Option<i32> {
+        let node = layout::node_cgroup(&self.name, node);
+        first(cgroup::processes_of_pod(&node, uid, Some(container)))
+    }
+
+    async fn restart_kube_proxy(&self) -> Result<(), ClusterError> {
+        self.command(Command::Restart { daemon: "kube-proxy".to_owned() }).await
+    }
+
+    async fn stop_node(&self, node: &str) -> Result<(), ClusterError> {
+        self.command(Command::StopNode { node: node.to_owned() }).await
+    }
+}
+
+/// The one that was there first.
+fn first(processes: Vec<i32>) -> Option<i32> {
+    processes.into_iter().min_by_key(|pid| started(*pid))
 }
 
 /// When a process was started, in ticks since boot; one that has gone comes last.

@@ -59,7 +59,7 @@ pub(super) async fn read(cluster: &LocalCluster) -> ProviderFacts {
         facts.fixed.insert(key.into(), value.into());
     }
     facts.varying.insert("node network".into(), cluster.subnet.clone());
-    if let Some(supervisor) = &cluster.supervisor {
+    if let Some(supervisor) = &*cluster.supervisor.lock().await {
         let ended = supervisor.ended.borrow();
         facts.warnings.extend(ended.iter().map(|what| format!("ended: {what}")));
     }

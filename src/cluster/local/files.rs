@@ -209,6 +209,9 @@ fn kubelet(layout: &Layout, node: &NodeLayout) -> serde_json::Value {
         config["clusterDNS"] = json!([dns::ADDRESS.to_string()]);
         config["clusterDomain"] = json!(dns::DOMAIN);
     }
+    if !layout.pod_sysctls.is_empty() {
+        config["allowedUnsafeSysctls"] = json!(layout.pod_sysctls);
+    }
     if node.cgroup_v1_refused {
         config["failCgroupV1"] = json!(false);
     }
@@ -322,6 +325,7 @@ mod tests {
                 nodes: 1,
                 proxy_mode: ProxyMode::Iptables,
                 dns: false,
+                pod_sysctls: Default::default(),
                 sysctls: sysctls.iter().cloned().collect(),
             };
             super::conntrack(&Layout::new("dw-3f9a1c", &spec, Ipv4Addr::new(10, 231, 7, 0)))

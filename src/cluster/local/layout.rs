@@ -28,6 +28,8 @@ pub(super) struct Layout {
     pub dns: bool,
     /// What the user sets in each node.
     pub sysctls: BTreeMap<String, String>,
+    /// Sysctls that kubelets let pods set, safe or not.
+    pub pod_sysctls: Vec<String>,
     /// The first is the control plane.
     pub nodes: Vec<NodeLayout>,
 }
@@ -74,6 +76,7 @@ impl Layout {
             proxy_mode: spec.proxy_mode,
             dns: spec.dns,
             sysctls: spec.sysctls.clone(),
+            pod_sysctls: spec.pod_sysctls.iter().cloned().collect(),
             nodes: nodes.collect(),
         }
     }
@@ -118,6 +121,7 @@ mod tests {
             proxy_mode: ProxyMode::Iptables,
             sysctls: Default::default(),
             dns: false,
+            pod_sysctls: Default::default(),
         }
     }
 

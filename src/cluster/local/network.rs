@@ -125,6 +125,11 @@ fn node_batch(layout: &Layout, node: &NodeLayout) -> String {
     text
 }
 
+/// Takes a node's link down at the bridge, as if its cable were pulled.
+pub(super) fn cut_node(bridge: i32, node: &str) -> io::Result<()> {
+    batch(Some(&net_namespace(bridge)?), &format!("link set {node} down\n"))
+}
+
 /// Removes the host's end. The kernel frees a dead namespace's links late; the next cluster must
 /// not find them. Gives whether it is gone.
 pub(super) fn disconnect_host(link: &str) -> bool {
