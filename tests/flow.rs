@@ -6,6 +6,7 @@ mod stories;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
@@ -220,6 +221,23 @@ async fn an_exit_under_load_resets_all_of_many_flows() {
     for story in finish(flows, seen, 200).await {
         assert_eq!(names(&story), ["opened", "span", "reset"]);
     }
+}
+
+#[test]
+fn readiness_fails_once_it_is_told_to_and_the_app_goes_on() {
+    let probe = Probe::start("told to fail", &["--sigterm=ignore", "--readiness=pass"]);
+    assert_eq!(get(probe.readyz, "/readyz/fail"), 404, "only a POST tells it");
+    assert_eq!(get(probe.readyz, "/readyz"), 200);
+    for _ in 0..2 {
+        let url = format!("http://{}/readyz/fail", probe.readyz);
+        assert_eq!(ureq::post(url).send_empty().unwrap().status().as_u16(), 200);
+        assert_eq!(get(probe.readyz, "/readyz"), 503);
+    }
+    probe.signal(Signal::SIGKILL);
+    let (status, log) = probe.end();
+    assert_eq!(status.signal(), Some(9));
+    let status = Readiness::Fail;
+    assert_eq!(log, [LogEvent::Readyz { status }], "said once");
 }
 
 #[tokio::test]

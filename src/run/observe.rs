@@ -120,10 +120,12 @@ mod tests {
     }
 
     fn scenario(trigger: &str) -> Scenario {
+        let open = ["relabel", "node-stop"].contains(&trigger);
+        let observe_for_ms = open.then_some(6000);
         let config = serde_json::json!({
             "description": null, "sigterm": "exit", "drain_window_ms": null, "readiness": null,
             "trigger": trigger, "grace_period_ms": 30000, "settle_ms": 0, "observe_after_ms": 0,
-            "repeats": 1,
+            "repeats": 1, "observe_for_ms": observe_for_ms,
             "flows": {"tcp": 0, "udp": 1, "tcp_interval_ms": 100, "udp_interval_ms": 20,
                       "silent_after_ms": 2000, "enter_by": "other-node"},
             "pod": {"readiness_period_ms": 1000, "readiness_failures": 1},
@@ -172,5 +174,37 @@ mod tests {
     fn without_a_replacement_silence_alone_counts() {
         assert!(!ended("scale-to-zero", udp("old", 45), None, 2000));
         assert!(ended("scale-to-zero", udp("old", 45), None, 2045));
+    }
+    /// Nothing ends: not the pod, and no flow that is still answered by it.
+    #[test]
+    fn where_nothing_need_end_the_time_is_up_or_no_flow_is_left() {
+        assert!(!ended("relabel", udp("old", 5900), Some(1700), 5900));
+        assert!(ended("relabel", udp("old", 5900), Some(1700), 6000));
+        assert!(ended("relabel", udp("new", 2600), Some(1700), 2700), "moved");
+        // Silence may have an end there.
+        assert!(!ended("node-stop", udp("old", 45), None, 5900));
+        assert!(ended("node-stop", udp("old", 45), None, 6000));
+    }
+
+    #[test]
+    fn a_crashed_pod_goes_on_itself() {
+        let (config, sent) = (scenario("crash"), Stamp::runner(0));
+        let mut pods = PodsView::default();
+        let mut slices = SlicesView::default();
+        let endpoint = EndpointState { ready: true, ..EndpointState::default() };
+        slices.slices.entry("s".into()).or_default().insert("old".into(), endpoint);
+        let mut story = |pod: PodState, flow: FlowState| {
+            pods.pods.insert("old".into(), pod);
+            let stories = Stories::new(&config, "old", &sent, true);
+            stories.ended(&[flow], &pods, &slices, &Stamp::runner(9000 * MS))
+        };
+        let moved = || FlowState { ended: true, ..udp("old", 45) };
+        let ready = PodState { ready: true, ..PodState::default() };
+        assert!(!story(ready.clone(), moved()), "its process is still the first one");
+        let mut restarted = ready;
+        restarted.terminated.insert(CONTAINER.into(), (137, 0));
+        assert!(story(restarted.clone(), moved()));
+        restarted.ready = false;
+        assert!(!story(restarted, moved()), "not ready again");
     }
 }

@@ -14,6 +14,7 @@ mod load;
 mod resume;
 mod tools;
 mod trials;
+mod triggers;
 
 use std::process::{Command, ExitCode};
 
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     }
     let tests = cluster::tests().into_iter().chain(cluster_up::tests()).chain(endings::tests());
     let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
-    let tests = tests.chain(load::tests()).chain(resume::tests());
+    let tests = tests.chain(load::tests()).chain(resume::tests()).chain(triggers::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

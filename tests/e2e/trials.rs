@@ -79,7 +79,7 @@ impl Lab {
     }
 
     /// Applies it, and gives its trials.
-    fn run(&self) -> Vec<Trial> {
+    pub fn run(&self) -> Vec<Trial> {
         let output = self.apply().output().expect("drainwatch runs");
         assert!(output.status.success(), "{}", words(&output));
         trials(&self.output())
@@ -131,7 +131,7 @@ pub fn fates(trial: &Trial, protocol: Protocol) -> Vec<Fate> {
     trial.flows.iter().filter(|flow| flow.protocol == protocol).map(|flow| flow.fate).collect()
 }
 
-fn saw(trial: &Trial, what: impl Fn(&Event) -> bool) -> bool {
+pub fn saw(trial: &Trial, what: impl Fn(&Event) -> bool) -> bool {
     trial.observations.iter().any(|Observation { event, .. }| what(event))
 }
 
