@@ -30,6 +30,8 @@ mod workload;
 mod schema_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trigger_tests;
 
 use std::path::Path;
 
