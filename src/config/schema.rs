@@ -147,7 +147,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key("delete_grace", SECONDS, "\"5s\"").about(
         "The grace period of the deletion itself, in the place of the pod's. Only with trigger = \
-         \"delete-grace\", which needs it. Whole seconds.",
+         \"delete-grace\", which needs it. Whole seconds; kubelets leave an app 2 s at least.",
     ),
     key("scale_to", Kind::Count { min: 0, max: MAX_REPLICAS }, "1").about(
         "How many replicas are left. Only with trigger = \"scale-down\", and below pod.replicas. By \

@@ -78,9 +78,11 @@ fn controllers() {
 
 /// The app drains for longer than a short deletion lets it; forced, the API forgets it at once.
 fn graces() {
-    let grace = format!("{DRAIN}\ntrigger = \"delete-grace\"\ndelete_grace = \"1s\"");
+    // Kubelets leave an app two seconds at least, whatever they are told.
+    let grace = "sigterm = \"drain\"\ngrace_period = \"9s\"\ndrain_window = \"6s\"\n\
+                 trigger = \"delete-grace\"\ndelete_grace = \"3s\"";
     let force = format!("{DRAIN}\ntrigger = \"force-delete\"");
-    let trials = Lab::new(&[("grace", &grace), ("force", &force)], "").run();
+    let trials = Lab::new(&[("grace", grace), ("force", &force)], "").run();
     let [grace, force] = &trials[..] else { panic!("{} trials", trials.len()) };
     trials.iter().for_each(measured);
     assert_eq!(grace.findings.container_exit_code, Some(137));
