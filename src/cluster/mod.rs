@@ -55,6 +55,13 @@ pub trait Cluster: Send + Sync {
         None
     }
 
+    /// The first process of a pod's container, by the container's id as its runtime names it, as this
+    /// machine numbers processes. `None` where the provider can't tell it, or it has gone.
+    fn container_process(&self, node: &str, uid: &str, id: &str) -> Option<i32> {
+        let _ = (node, uid, id);
+        None
+    }
+
     /// Power over what runs on the nodes; `None` where the provider has none.
     fn control(&self) -> Option<&dyn NodeControl> {
         None
@@ -81,10 +88,6 @@ pub trait Cluster: Send + Sync {
 /// ends although nobody asked it to.
 #[async_trait]
 pub trait NodeControl: Send + Sync {
-    /// The first process of a container, as this machine numbers processes. The container's id is
-    /// the runtime's own, without its scheme.
-    fn container_process(&self, node: &str, uid: &str, container: &str) -> Option<i32>;
-
     /// Ends kube-proxy on each node, with SIGTERM, and starts it anew; returns once each is up.
     ///
     /// # Errors

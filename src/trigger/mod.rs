@@ -56,7 +56,7 @@ pub enum Unfit {
     /// The provider has no power over nodes' processes.
     #[error("no power over the nodes' processes with this provider")]
     NoControl,
-    /// The app's process was not found.
+    /// The app's process was not found, or the provider tells of none.
     #[error("no process of container {container} of pod {pod} is known")]
     NoProcess {
         /// The pod.
@@ -138,7 +138,7 @@ pub async fn prepare<'a>(
         Trigger::Relabel => Act::Relabel,
         Trigger::ReadinessFail => Act::FailReadiness,
         Trigger::DeleteService => Act::DeleteService,
-        Trigger::Crash => Act::Kill { pid: pod::process(&client, control()?, aim).await? },
+        Trigger::Crash => Act::Kill { pid: pod::process(cluster, aim).await? },
         Trigger::RestartKubeProxy => Act::RestartKubeProxy(control()?),
         Trigger::NodeStop => Act::StopNode(node::may_stop(control()?, cluster.nodes(), aim)?),
     };

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill as send_signal};
 use nix::unistd::Pid;
 
 use super::{Aim, Unfit};
-use crate::cluster::NodeControl;
+use crate::cluster::Cluster;
 
 /// DELETE, with a grace period of its own or with the pod's.
 pub(super) async fn delete(
@@ -37,18 +37,14 @@ pub(super) async fn evict(
 }
 
 /// The app's process, as this machine numbers processes.
-pub(super) async fn process(
-    client: &kube::Client,
-    control: &dyn NodeControl,
-    aim: &Aim,
-) -> Result<i32, Unfit> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &aim.namespace);
+pub(super) async fn process(cluster: &dyn Cluster, aim: &Aim) -> Result<i32, Unfit> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), &aim.namespace);
     let status = pods.get(&aim.pod).await?.status.unwrap_or_default();
     let mut containers = status.container_statuses.into_iter().flatten();
     let id = containers.find(|status| status.name == aim.container).and_then(|c| c.container_id);
     // `containerd://ID`
     let id = id.as_deref().and_then(|id| id.rsplit('/').next()).unwrap_or_default();
-    let process = control.container_process(&aim.node, &aim.uid, id);
+    let process = cluster.container_process(&aim.node, &aim.uid, id);
     process
         .ok_or_else(|| Unfit::NoProcess { pod: aim.pod.clone(), container: aim.container.clone() })
 }

@@ -188,9 +188,6 @@ struct Nothing;
 
 #[async_trait::async_trait]
 impl NodeControl for Nothing {
-    fn container_process(&self, _: &str, _: &str, _: &str) -> Option<i32> {
-        None
-    }
     async fn restart_kube_proxy(&self) -> Result<(), ClusterError> {
         Ok(())
     }

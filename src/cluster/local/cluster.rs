@@ -50,7 +50,12 @@ impl Cluster for LocalCluster {
 
     fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
         let node = layout::node_cgroup(&self.name, node);
-        first(cgroup::processes_of_pod(&node, uid, None))
+        cgroup::processes_of_pod(&node, uid).into_iter().min_by_key(|pid| started(*pid))
+    }
+
+    fn container_process(&self, node: &str, uid: &str, id: &str) -> Option<i32> {
+        let node = layout::node_cgroup(&self.name, node);
+        cgroup::processes_of_container(&node, uid, id).into_iter().min_by_key(|pid| started(*pid))
     }
 
     fn control(&self) -> Option<&dyn NodeControl> {
@@ -79,11 +84,6 @@ impl Cluster for LocalCluster {
 
 #[async_trait]
 impl NodeControl for LocalCluster {
-    fn container_process(&self, node: &str, uid: &str, container: &str) -> Option<i32> {
-        let node = layout::node_cgroup(&self.name, node);
-        first(cgroup::processes_of_pod(&node, uid, Some(container)))
-    }
-
     async fn restart_kube_proxy(&self) -> Result<(), ClusterError> {
         self.command(Command::Restart { daemon: "kube-proxy".to_owned() }).await
     }
@@ -91,11 +91,6 @@ impl NodeControl for LocalCluster {
     async fn stop_node(&self, node: &str) -> Result<(), ClusterError> {
         self.command(Command::StopNode { node: node.to_owned() }).await
     }
-}
-
-/// The one that was there first.
-fn first(processes: Vec<i32>) -> Option<i32> {
-    processes.into_iter().min_by_key(|pid| started(*pid))
 }
 
 /// When a process was started, in ticks since boot; one that has gone comes last.
