@@ -12,7 +12,7 @@ use serde::de::value::Error as WordError;
 
 use super::errors::{Problem, Problems};
 use super::scenario::{
-    ClusterSpec, EnterBy, Flows, Pod, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
+    ClusterSpec, Dials, EnterBy, Flows, Pod, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
     Trigger,
 };
 use super::schema;
@@ -194,6 +194,11 @@ impl Resolver<'_> {
             repeats: self.count("repeats", 5)?,
             evidence: self.truth("evidence")?,
             flows: flows?,
+            dials: Dials {
+                tcp: self.count("dials.tcp", 0)?,
+                udp: self.count("dials.udp", 0)?,
+                timeout: self.time("dials.timeout", Dials::DEFAULT_TIMEOUT)?,
+            },
             pod: Pod {
                 readiness_period: self.time("pod.readiness_period", secs(1))?,
                 readiness_failures: self.count("pod.readiness_failures", 1)?,

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::clocks;
 use super::context::ArmContext;
+use super::dials;
 use super::events::{Phase, RunEvent};
 use super::evidence;
 use super::kernel::Kernel;
@@ -24,6 +25,7 @@ use super::signals::Stop;
 use crate::clock::{self, ClockRelation, Stamp};
 use crate::config::Scenario;
 use crate::evidence::Evidence;
+use crate::flow::dials::{Dials, DialsState};
 use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
 use crate::record::{Check, TRIAL_FORMAT, Trial};
@@ -79,6 +81,7 @@ struct Run<'a> {
     slices: Watching<SlicesView>,
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
+    dials: Option<Dials>,
     evidence: Option<Evidence>,
     /// What the record should say of how it was measured.
     warnings: Vec<String>,
@@ -113,6 +116,7 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> (Tri
         seen,
         log: None,
         flows: None,
+        dials: None,
         evidence: None,
         warnings: Vec::new(),
         target: None,
@@ -204,6 +208,7 @@ impl Run<'_> {
         }
 
         self.phase(Phase::Settle, Some(config.settle));
+        self.dial(entry.address, ports)?;
         self.mark();
         let (before, in_pod) = (self.counters(), self.kernel.dropped_in_pod(&target.uid));
         let began = Instant::now();
@@ -216,12 +221,20 @@ impl Run<'_> {
         let in_pod =
             self.kernel.dropped_in_pod(&target.uid).zip(in_pod).map(|(a, b)| a.saturating_sub(b));
         self.checks.push(pace::dropped_in_settle(&before, &after, in_pod)?);
+        if self.dials.is_some() {
+            self.checks.push(dials::settled(&self.dial_states())?);
+        }
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
         self.started_at = jiff::Timestamp::now();
         let aim = Aim { namespace: NAMESPACE, pod: &target.pod, deployment: &self.workload.name };
         let fire = trigger::fire(&client, config.trigger, &aim, &self.sink);
-        let (sent, answer) = match timeout(ANSWER_LIMIT, fire).await {
+        // What dials met before the trigger and after it must not be told as one.
+        self.dials.iter().for_each(Dials::hold);
+        let fired = timeout(ANSWER_LIMIT, fire).await;
+        let sent = fired.as_ref().ok().and_then(|fired| Some(&fired.as_ref().ok()?.0));
+        self.dials.iter().for_each(|dials| dials.release(sent));
+        let (sent, answer) = match fired {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => return Err(preflight::trigger_answered(error.to_string()).into()),
             Err(_) => {
@@ -233,7 +246,23 @@ impl Run<'_> {
             return Err(Halt::Refused(format!("{status}: {message}")));
         }
         self.observe(&target.uid, &sent).await;
+        dials::all_made_here(&self.dial_states())?;
         Ok(())
+    }
+
+    /// Begins to make new connections, if the scenario has any.
+    fn dial(&mut self, node: Ipv4Addr, ports: NodePorts) -> Result<(), Failure> {
+        let specs = dials::specs(&self.context.arm.config, node.into(), ports);
+        if !specs.is_empty() {
+            let dials = flow::dials::start(specs, self.sink.clone());
+            let failed = |error| preflight::dials_made(format!("no thread for them: {error}"));
+            self.dials = Some(dials.map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    fn dial_states(&self) -> Vec<DialsState> {
+        self.dials.as_ref().map(Dials::states).unwrap_or_default()
     }
 
     /// Opens the evidence's listeners. They must stand before the first flow: the kernel tells of
@@ -395,6 +424,10 @@ impl Run<'_> {
                 let found = format!("{} {met}", flow.id);
                 return Err(preflight::settled(found + &self.own_drops()));
             }
+            let dialled = self.dial_states();
+            dials::accepted(&dialled, &self.slices.view().ready())?;
+            let late =
+                late.or_else(|| dials::late(&dialled, config.dials.timeout, &now).map(Into::into));
             let pods = self.pods.view();
             let steady = |pod: &crate::watch::PodState| pod.ready && !pod.terminating && !pod.gone;
             if !pods.pods.get(uid).is_some_and(steady) || pods.live().count() != 1 {
@@ -420,6 +453,7 @@ impl Run<'_> {
         let limit = Instant::now() + config.grace_period + OVERTIME;
         let stories = Stories::new(config, uid, sent);
         let mut next = Instant::now();
+        let mut aftermath = dials::Aftermath::default();
         let complete = loop {
             tokio::time::sleep(LOOK).await;
             self.kernel.watch(self.context.cluster, &self.pods.view());
@@ -433,7 +467,9 @@ impl Run<'_> {
             }
             let flows = self.flows.as_ref().map(Flows::states).unwrap_or_default();
             next = Instant::now() + (began.elapsed() * LOOK_SHARE).min(LONGEST_LOOK);
-            if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now()) {
+            if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now())
+                && aftermath.is_over(&self.dial_states(), &Stamp::now())
+            {
                 break true;
             }
         };
@@ -450,6 +486,11 @@ impl Run<'_> {
     async fn finish(mut self, halt: Option<Halt>, repeat: u32) -> Trial {
         let clocks = self.clocks();
         let mut runner_warnings = std::mem::take(&mut self.warnings);
+        let dialled = self.dial_states();
+        runner_warnings.extend(dials::kept_up(&dialled));
+        if let Some(dials) = self.dials.take() {
+            dials.finish(halt.is_none()).await;
+        }
         // Before the flows are stopped: what the runner itself then ends is no evidence.
         if let Some(evidence) = self.evidence.take() {
             evidence.finish();
@@ -465,6 +506,9 @@ impl Run<'_> {
         drop((self.pods, self.slices, self.log, self.sink));
         while let Ok(observation) = self.seen.try_recv() {
             seen.push(observation);
+        }
+        if !dialled.is_empty() {
+            seen = dials::without_kernel_events(seen);
         }
         let (outcome, reason) = match halt {
             None => (Outcome::Measured, None),
@@ -504,6 +548,7 @@ impl Run<'_> {
             checks: self.checks,
             observations: placed.observations,
             flows: verdict.flows,
+            dials: verdict.dials,
             findings: verdict.findings,
             finding_bounds: verdict.finding_bounds,
             warnings: verdict.warnings,
