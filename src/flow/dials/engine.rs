@@ -18,7 +18,7 @@ use crate::clock::{Stamp, monotonic_ns};
 use crate::flow::speakers::Speakers;
 use crate::observation::{DialOutcome, Identity, Sink};
 
-/// In epoll, a dial's number within its line lies above its line's.
+/// The most lines. In epoll a dial is known by its number times this, and its line's index.
 const LINES: u64 = 2;
 /// Dials made in one go, before what has arrived is read.
 const AT_ONCE: usize = 32;

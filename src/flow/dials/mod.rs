@@ -163,17 +163,14 @@ fn serve(mut core: Core, epoll: &Epoll, wake: &EventFd, requests: &mpsc::Receive
 impl Dials {
     /// What each protocol's dials have met so far; nothing once they have been stopped.
     pub fn states(&self) -> Vec<DialsState> {
-        let (reply, answer) = mpsc::sync_channel(1);
-        self.send(move |core| {
-            let _ = reply.send(core.states()); // it is waited for below
-        });
-        answer.recv().unwrap_or_default()
+        self.ask(|core| core.states()).unwrap_or_default()
     }
 
     /// An instant is near that no observation of dials may reach across: nothing is told until
     /// [`Dials::release`].
     pub fn hold(&self) {
-        self.send(Core::hold);
+        // Waited for: what is known a moment later must be held back already.
+        let _ = self.ask(Core::hold);
     }
 
     /// The instant, if it came.
@@ -191,6 +188,18 @@ impl Dials {
             // It ends by itself; a panic in it has been told on stderr.
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
+    }
+
+    /// Has the thread do something, and waits for what it gives; `None` once it has ended.
+    fn ask<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Core) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.send(move |core| {
+            let _ = reply.send(what(core)); // it is waited for below
+        });
+        answer.recv().ok()
     }
 
     /// Has the thread do something. One that is gone makes no dials.
