@@ -1,6 +1,8 @@
 //! Flows against the probe that the build embedded, on loopback. What is seen is asserted, never
 //! when: the only times here are bounds against hangs.
 
+#[path = "flow/dials.rs"]
+mod dials;
 mod stories;
 
 use std::io::{BufRead, BufReader};

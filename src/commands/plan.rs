@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Exit, say};
 use crate::cli::PlanArgs;
-use crate::config::{self, ClusterSpec, EnterBy, Flows, Readiness, Scenario};
+use crate::config::{self, ClusterSpec, Dials, EnterBy, Flows, Readiness, Scenario};
 use crate::display::count;
 use crate::display::json::{self, Event};
 use crate::plan::{self, Arm, Plan};
@@ -61,6 +61,9 @@ fn render(plan: &Plan) -> String {
     text.push_str(&table(plan));
     text.push('\n');
     text.push_str(&facts("flows", &plan.arms, |arm| flows(&arm.config.flows)));
+    if plan.arms.iter().any(|arm| arm.config.dials.any()) {
+        text.push_str(&facts("dials", &plan.arms, |arm| dials(&arm.config.dials)));
+    }
     text.push_str(&facts("times", &plan.arms, |arm| times(&arm.config)));
     text.push_str(&facts("cluster", &plan.arms, |arm| cluster(&arm.cluster)));
     if !plan.overrides.is_empty() {
@@ -153,6 +156,17 @@ fn flows(flows: &Flows) -> String {
         time(flows.udp_interval),
         time(flows.silent_after),
     )
+}
+
+fn dials(dials: &Dials) -> String {
+    let Dials { tcp, udp, timeout } = dials;
+    match dials.any() {
+        true => format!(
+            "{tcp} TCP and {udp} UDP new connections a second; timed out after {}",
+            time(*timeout)
+        ),
+        false => "no new connections".to_string(),
+    }
 }
 
 fn times(config: &Scenario) -> String {

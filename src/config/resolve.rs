@@ -15,7 +15,7 @@ use serde::de::value::Error as WordError;
 
 use super::errors::{Problem, Problems};
 use super::scenario::{
-    ClusterSpec, EnterBy, Flows, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
+    ClusterSpec, Dials, EnterBy, Flows, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
 };
 use super::schema;
 use super::settings::{Layer, Setting, Settings};
@@ -201,6 +201,11 @@ impl Resolver<'_> {
             repeats: self.count("repeats", 5)?,
             evidence: self.truth("evidence")?,
             flows: flows?,
+            dials: Dials {
+                tcp: self.count("dials.tcp", 0)?,
+                udp: self.count("dials.udp", 0)?,
+                timeout: self.time("dials.timeout", Dials::DEFAULT_TIMEOUT)?,
+            },
             pod: pod?,
             service: service?,
         })

@@ -60,6 +60,9 @@ pub struct Scenario {
     pub evidence: bool,
     /// The flows.
     pub flows: Flows,
+    /// New connections made beside them.
+    #[serde(default)]
+    pub dials: Dials,
     /// The pod.
     pub pod: Pod,
     /// The Service.
@@ -117,6 +120,35 @@ pub struct Flows {
     pub silent_after: Duration,
     /// The node whose NodePort the flows enter by.
     pub enter_by: EnterBy,
+}
+
+/// New connections that are made from settle on: each asks once, and ends with its first answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Dials {
+    /// TCP connections a second, evenly spaced.
+    pub tcp: u32,
+    /// First datagrams of new sockets a second, evenly spaced.
+    pub udp: u32,
+    /// No answer for this long, and a dial has timed out.
+    #[serde(rename = "timeout_ms", with = "ms")]
+    #[schemars(with = "f64")]
+    pub timeout: Duration,
+}
+
+impl Dials {
+    /// How long a dial may go without an answer where nothing else is said.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// Whether any are made.
+    pub fn any(&self) -> bool {
+        self.tcp > 0 || self.udp > 0
+    }
+}
+
+impl Default for Dials {
+    fn default() -> Self {
+        Self { tcp: 0, udp: 0, timeout: Self::DEFAULT_TIMEOUT }
+    }
 }
 
 /// The node whose NodePort the flows enter by. Written as in TOML: `"other-node"`, `"pod-node"`

@@ -77,6 +77,9 @@ impl Key {
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// Flows of one protocol in a trial.
 const MAX_FLOWS: u32 = 100_000;
+/// New connections of one protocol a second. Each has its source port to itself for 30 s at least, which
+/// more of them would run out of.
+const MAX_DIALS: u32 = 900;
 const MAX_REPEATS: u32 = 10_000;
 const MAX_NODES: u32 = 16;
 const MAX_FAILURES: u32 = 1_000;
@@ -106,6 +109,8 @@ const POLICIES: &[&str] = &["cluster", "local"];
 const TIME: Kind = Kind::Time { min: Duration::ZERO, whole_seconds: false };
 /// A time between two heartbeats.
 const INTERVAL: Kind = Kind::Time { min: Duration::from_millis(1), whole_seconds: false };
+/// A time within which to be answered.
+const DIAL_TIME: Kind = Kind::Time { min: Duration::from_millis(10), whole_seconds: false };
 /// What Kubernetes takes in seconds, and not as 0.
 const SECONDS: Kind = Kind::Time { min: Duration::from_secs(1), whole_seconds: true };
 /// What Kubernetes takes in seconds, 0 too.
@@ -205,6 +210,15 @@ pub(super) const KEYS: &[Key] = &[
          \"pod-node\" (the pod's own) or a node's name. By default \"other-node\", in a cluster of one \
          node \"pod-node\".",
     ),
+    key("dials.tcp", Kind::Count { min: 0, max: MAX_DIALS }, "50")
+        .default("0")
+        .about("New TCP connections a second, evenly spaced, each with one question and its first answer."),
+    key("dials.udp", Kind::Count { min: 0, max: MAX_DIALS }, "50")
+        .default("0")
+        .about("New UDP sockets a second, evenly spaced, each with one datagram and its first answer."),
+    key("dials.timeout", DIAL_TIME, "\"1s\"")
+        .default("\"1s\"")
+        .about("No answer for this long, and a new connection has timed out."),
     key("pod.readiness_period", SECONDS, "\"1s\"")
         .default("\"1s\"")
         .about("The readiness probe's periodSeconds. Whole seconds."),
@@ -313,6 +327,7 @@ pub(super) const LONGEST_SYSCTL: usize = 200;
 /// Keys that hold other keys, and what they are about.
 pub(super) const TABLES: &[(&str, &str)] = &[
     ("flows", "The flows held to the pod."),
+    ("dials", "New connections made from settle on, by the way that the flows go."),
     ("rollout", "How a rollout goes on: the Deployment's rollingUpdate. Not both of them nothing."),
     ("pod", "The pod: its readiness probe, its preStop hook, how many there are of it."),
     (

@@ -72,6 +72,11 @@ fn one_line_is_a_scenario() {
           "silent_after_ms": 2000,
           "enter_by": "other-node"
         },
+        "dials": {
+          "tcp": 0,
+          "udp": 0,
+          "timeout_ms": 1000
+        },
         "pod": {
           "readiness_period_ms": 1000,
           "readiness_failures": 1,

@@ -7,6 +7,7 @@
 //! [`Source::Flow`]: crate::observation::Source::Flow
 
 mod dial;
+pub mod dials;
 mod engine;
 mod speakers;
 mod story;

@@ -126,7 +126,7 @@ impl Link {
     /// The socket has an error: reads the error queue to its end. `errno` is what a call gave.
     pub fn read_errors(&mut self, errno: Option<i32>, story: &mut Story, shared: &mut Shared) {
         let mut any = false;
-        while let Some((at_ns, met)) = self.next_error() {
+        while let Some((at_ns, met)) = next_error(&self.socket) {
             any = true;
             note(at_ns, met, story, shared);
         }
@@ -141,31 +141,30 @@ impl Link {
             note(monotonic_ns(), refusal.ok_or(errno), story, shared);
         }
     }
+}
 
-    /// The oldest entry of the error queue: when it was read, and a refusal or another error.
-    fn next_error(&self) -> Option<(i64, Result<Refusal, i32>)> {
-        let mut data = [0; 64];
-        let mut iov = [IoSliceMut::new(&mut data)];
-        let mut space = cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6);
-        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        let message =
-            recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut iov, Some(&mut space), flags)
-                .ok()?;
-        let at_ns = monotonic_ns();
-        let met = message.cmsgs().ok()?.find_map(|control| match control {
-            ControlMessageOwned::Ipv4RecvErr(error, sender) => {
-                // In network byte order, as the kernel keeps it.
-                let sender = sender.map(|a| IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
-                Some(refusal(&error, sender))
-            }
-            ControlMessageOwned::Ipv6RecvErr(error, sender) => {
-                Some(refusal(&error, sender.map(|a| IpAddr::from(a.sin6_addr.s6_addr))))
-            }
-            _ => None,
-        });
-        // An entry that says nothing is an error all the same.
-        Some((at_ns, met.unwrap_or(Err(libc::EPROTO))))
-    }
+/// The oldest entry of a socket's error queue: when it was read, and a refusal or another error.
+pub fn next_error(socket: &impl AsRawFd) -> Option<(i64, Result<Refusal, i32>)> {
+    let mut data = [0; 64];
+    let mut iov = [IoSliceMut::new(&mut data)];
+    let mut space = cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6);
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    let message =
+        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags).ok()?;
+    let at_ns = monotonic_ns();
+    let met = message.cmsgs().ok()?.find_map(|control| match control {
+        ControlMessageOwned::Ipv4RecvErr(error, sender) => {
+            // In network byte order, as the kernel keeps it.
+            let sender = sender.map(|a| IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
+            Some(refusal(&error, sender))
+        }
+        ControlMessageOwned::Ipv6RecvErr(error, sender) => {
+            Some(refusal(&error, sender.map(|a| IpAddr::from(a.sin6_addr.s6_addr))))
+        }
+        _ => None,
+    });
+    // An entry that says nothing is an error all the same.
+    Some((at_ns, met.unwrap_or(Err(libc::EPROTO))))
 }
 
 fn note(at_ns: i64, met: Result<Refusal, i32>, story: &mut Story, shared: &mut Shared) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::io::ReadError;
 use super::{EnvironmentRef, Imported, TRIAL_FORMAT, Tool, Trial};
 use crate::clock::ClockRelation;
-use crate::config::{EnterBy, Flows, Pod, Readiness, Scenario, Service, Sigterm, Trigger};
+use crate::config::{Dials, EnterBy, Flows, Pod, Readiness, Scenario, Service, Sigterm, Trigger};
 use crate::observation::Target;
 use crate::verdict::{FlowRecord, Outcome};
 
@@ -101,6 +101,7 @@ fn trial(report: Report, matrix: &str, arm: &str, repeat: u32) -> Trial {
         checks: Vec::new(),
         observations: Vec::new(),
         flows,
+        dials: Vec::new(),
         findings,
         finding_bounds,
         warnings,
@@ -198,6 +199,7 @@ fn config(trial: &report::Trial) -> Scenario {
             silent_after: Duration::ZERO,
             enter_by: EnterBy::Named(target_host.clone()),
         },
+        dials: Dials::default(),
         pod: Pod::plain(Duration::ZERO, 0),
         service: Service::default(),
     }

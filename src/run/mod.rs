@@ -5,6 +5,7 @@
 
 mod clocks;
 mod context;
+mod dials;
 mod difference;
 mod events;
 mod evidence;

@@ -94,6 +94,12 @@ checks! {
     /// Something ended or changed while the flows had to live.
     settled = "settled", "every flow lives, unchanged, through the settle time",
         "something other than the trigger touches the flows; a longer settle shows whether it recurs";
+    /// A new connection was not accepted, or by somebody else.
+    dials_accepted = "dials-accepted", "each new connection is accepted by a ready pod through the settle time",
+        "something other than the trigger touches the Service; a longer settle shows whether it recurs";
+    /// New connections failed on this machine.
+    dials_made = "dials-made", "new connections do not fail on this machine",
+        "make fewer of them a second, or raise the limit on descriptors";
     /// This machine did not send what was due.
     kept_up = "kept-up", "this machine sends the heartbeats when they are due",
         "use fewer flows or longer intervals, or end what else keeps the processors busy";

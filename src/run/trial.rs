@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::clocks;
 use super::context::ArmContext;
+use super::dials;
 use super::events::{Phase, RunEvent};
 use super::evidence;
 use super::kernel::Kernel;
@@ -29,6 +30,7 @@ use super::signals::Stop;
 use crate::clock::{self, ClockRelation};
 use crate::config::Scenario;
 use crate::evidence::Evidence;
+use crate::flow::dials::{Dials, DialsState};
 use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Protocol, Seen, Sink, Target};
 use crate::record::{Check, Trial};
@@ -68,6 +70,7 @@ struct Run<'a> {
     slices: Watching<SlicesView>,
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
+    dials: Option<Dials>,
     evidence: Option<Evidence>,
     /// What the record should say of how it was measured.
     warnings: Vec<String>,
@@ -102,6 +105,7 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> (Tri
         seen,
         log: None,
         flows: None,
+        dials: None,
         evidence: None,
         warnings: Vec::new(),
         target: None,
@@ -205,6 +209,7 @@ impl Run<'_> {
         }
 
         self.phase(Phase::Settle, Some(config.settle));
+        self.dial(entry.address, ports)?;
         self.mark();
         let (before, in_pod) = (self.counters(), self.kernel.dropped_in_pod(&target.uid));
         let began = Instant::now();
@@ -217,12 +222,31 @@ impl Run<'_> {
         let in_pod =
             self.kernel.dropped_in_pod(&target.uid).zip(in_pod).map(|(a, b)| a.saturating_sub(b));
         self.checks.push(pace::dropped_in_settle(&before, &after, in_pod)?);
+        if self.dials.is_some() {
+            self.checks.push(dials::settled(&self.dial_states())?);
+        }
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
         self.started_at = jiff::Timestamp::now();
         let sent = self.fire(&trigger).await?;
         self.observe(&target.uid, &sent).await;
+        dials::all_made_here(&self.dial_states())?;
         Ok(())
+    }
+
+    /// Begins to make new connections, if the scenario has any.
+    fn dial(&mut self, node: Ipv4Addr, ports: NodePorts) -> Result<(), Failure> {
+        let specs = dials::specs(&self.context.arm.config, node.into(), ports);
+        if !specs.is_empty() {
+            let dials = flow::dials::start(specs, self.sink.clone());
+            let failed = |error| preflight::dials_made(format!("no thread for them: {error}"));
+            self.dials = Some(dials.map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    fn dial_states(&self) -> Vec<DialsState> {
+        self.dials.as_ref().map(Dials::states).unwrap_or_default()
     }
 
     /// Opens the evidence's listeners. They must stand before the first flow: the kernel tells of

@@ -7,6 +7,7 @@
 mod clean;
 mod cluster;
 mod cluster_up;
+mod dials;
 mod endings;
 mod events;
 mod host;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     let tests = cluster::tests().into_iter().chain(cluster_up::tests()).chain(endings::tests());
     let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
     let tests = tests.chain(load::tests()).chain(resume::tests()).chain(triggers::tests());
+    let tests = tests.chain(dials::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

@@ -50,7 +50,7 @@ impl Lab {
     }
 
     /// The same, of scenarios that give their own settle.
-    fn with_own_settle(scenarios: &[(&str, &str)], matrix: &str) -> Self {
+    pub fn with_own_settle(scenarios: &[(&str, &str)], matrix: &str) -> Self {
         let lab = Self::new(scenarios, matrix);
         for (name, text) in scenarios {
             let path = lab.folder.path().join(format!("scenarios/{name}.toml"));
