@@ -44,8 +44,8 @@ pub trait Cluster: Send + Sync {
     /// The nodes; the first is the control plane.
     fn nodes(&self) -> &[Node];
 
-    /// Makes the images of an archive (OCI layout with a Docker `manifest.json`) known to each
-    /// node that takes pods.
+    /// Makes the images of an archive (OCI layout with a Docker `manifest.json`) known to each node:
+    /// a client pod may stand on one that takes no other pods.
     async fn load_image(&self, archive: &Path) -> Result<(), ClusterError>;
 
     /// A process in a pod's namespaces, as this machine numbers processes: the one of them that was

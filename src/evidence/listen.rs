@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 
@@ -41,6 +41,8 @@ pub struct Subject {
     pub service: String,
     /// Its ports.
     pub ports: Vec<SubjectPort>,
+    /// Its own address, where that is what the flows go to; `None`: they go to node ports.
+    pub cluster_ip: Option<IpAddr>,
     /// How kube-proxy programs it.
     pub mode: ProxyMode,
 }
@@ -54,6 +56,8 @@ pub struct SubjectPort {
     pub protocol: Protocol,
     /// The port of each node.
     pub node_port: u16,
+    /// The port of the Service's own address.
+    pub service_port: u16,
     /// The pods' port.
     pub pod_port: u16,
 }
@@ -85,9 +89,8 @@ impl Subject {
         from: SocketAddr,
     ) -> bool {
         self.ports.iter().filter(|port| port.protocol == protocol).any(|port| {
-            let of_port =
-                |end: SocketAddr| end.port() == port.node_port || end.port() == port.pod_port;
-            of_port(to) || of_port(from)
+            let ports = [port.node_port, port.service_port, port.pod_port];
+            ports.contains(&to.port()) || ports.contains(&from.port())
         })
     }
 }

@@ -15,7 +15,9 @@ use std::time::Duration;
 use super::io::ReadError;
 use super::{EnvironmentRef, Imported, TRIAL_FORMAT, Tool, Trial};
 use crate::clock::ClockRelation;
-use crate::config::{EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger};
+use crate::config::{
+    EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger, Vantage, Via,
+};
 use crate::observation::Target;
 use crate::verdict::{FlowRecord, Outcome};
 
@@ -192,7 +194,10 @@ fn config(trial: &report::Trial) -> Scenario {
             tcp_interval: Duration::ZERO,
             udp_interval: Duration::ZERO,
             silent_after: Duration::ZERO,
+            via: Via::NodePort,
+            from: Vantage::Outside,
             enter_by: EnterBy::Named(target_host.clone()),
+            source_port: None,
         },
         pod: Pod { readiness_period: Duration::ZERO, readiness_failures: 0 },
     }

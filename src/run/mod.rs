@@ -6,6 +6,7 @@
 mod clocks;
 mod context;
 mod difference;
+mod entry;
 mod events;
 mod evidence;
 mod kernel;
@@ -313,7 +314,8 @@ impl Runner<'_> {
         let images = [Image::probe(), Image::pause(PAUSE_IMAGE)];
         let archive = image::Archive::of(&images).map_err(io("the probe's image"))?;
         cluster.load_image(&archive.path()).await?;
-        workload::prepare(&cluster.client()).await.map_err(|error| ClusterError::Component {
+        let client = cluster.client();
+        workload::prepare(&client, &arm.config).await.map_err(|error| ClusterError::Component {
             component: "the trials' namespace".to_owned(),
             reason: error.to_string(),
             logs: None,

@@ -69,7 +69,7 @@ pub fn judge(
         .collect();
     let (findings, finding_bounds) = findings::findings(&world, &flows, config);
     let warnings = warnings::warnings(&world, &flows, config, target, outcome);
-    let kernel = Kernel::read(&sorted, target);
+    let kernel = Kernel::read(&sorted, target, config.flows.via);
     let flows = flows
         .iter()
         .map(|(story, ending)| {

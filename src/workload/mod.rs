@@ -3,6 +3,7 @@
 //! Takes a scenario and a trial's name; gives objects and creates and removes them. Knows nothing
 //! of flows, watches or verdicts.
 
+mod client;
 pub mod image;
 
 use std::time::Duration;
@@ -12,7 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::config::{Readiness, Scenario, Sigterm};
+use crate::config::{Readiness, Scenario, Sigterm, Via};
 use drainwatch_probe::{READYZ_PORT, TCP_PORT, UDP_PORT};
 
 /// The namespace of every trial in a cluster of our own.
@@ -68,16 +69,17 @@ impl Workload {
 
     fn pod(&self, scenario: &Scenario) -> Value {
         let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+        let mut tcp = json!({"name": "tcp", "containerPort": TCP_PORT, "protocol": "TCP"});
+        let mut udp = json!({"name": "udp", "containerPort": UDP_PORT, "protocol": "UDP"});
+        if scenario.flows.via == Via::HostPort {
+            tcp["hostPort"] = json!(TCP_PORT);
+            udp["hostPort"] = json!(UDP_PORT);
+        }
         json!({
             "terminationGracePeriodSeconds": scenario.grace_period.as_secs(),
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
-            "securityContext": {
-                "runAsNonRoot": true,
-                "runAsUser": 65532,
-                "runAsGroup": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": pod_security(),
             "containers": [{
                 "name": CONTAINER,
                 "image": image::image_name(),
@@ -88,8 +90,8 @@ impl Workload {
                     field("POD_UID", "metadata.uid"),
                 ],
                 "ports": [
-                    {"name": "tcp", "containerPort": TCP_PORT, "protocol": "TCP"},
-                    {"name": "udp", "containerPort": UDP_PORT, "protocol": "UDP"},
+                    tcp,
+                    udp,
                     {"name": "readyz", "containerPort": READYZ_PORT, "protocol": "TCP"},
                 ],
                 "readinessProbe": {
@@ -97,11 +99,7 @@ impl Workload {
                     "periodSeconds": scenario.pod.readiness_period.as_secs(),
                     "failureThreshold": scenario.pod.readiness_failures,
                 },
-                "securityContext": {
-                    "allowPrivilegeEscalation": false,
-                    "readOnlyRootFilesystem": true,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": container_security(),
             }],
         })
     }
@@ -152,6 +150,7 @@ impl Workload {
         let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), NAMESPACE);
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         let ours = ListParams::default().labels(&self.selector());
+        let clients = ListParams::default().labels(&self.client_selector());
         let at_once = DeleteParams::default().grace_period(0);
         let removal = async {
             let background = DeleteParams::background();
@@ -160,7 +159,9 @@ impl Workload {
             sets.delete_collection(&background, &ours).await?;
             loop {
                 pods.delete_collection(&at_once, &ours).await?;
+                pods.delete_collection(&at_once, &clients).await?;
                 if pods.list_metadata(&ours).await?.items.is_empty()
+                    && pods.list_metadata(&clients).await?.items.is_empty()
                     && sets.list_metadata(&ours).await?.items.is_empty()
                 {
                     return Ok(());
@@ -175,12 +176,14 @@ impl Workload {
     }
 }
 
-/// Creates the trials' namespace and waits for its default service account, without which no pod
-/// is admitted.
-pub async fn prepare(client: &kube::Client) -> Result<(), WorkloadError> {
+/// Creates the namespace of a scenario's trials and waits for its default service account, without
+/// which no pod is admitted.
+pub async fn prepare(client: &kube::Client, scenario: &Scenario) -> Result<(), WorkloadError> {
     use k8s_openapi::api::core::v1::ServiceAccount;
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    // Any other level turns pods with a hostPort away.
+    let level = if scenario.flows.via == Via::HostPort { "privileged" } else { "restricted" };
+    let labels = json!({"pod-security.kubernetes.io/enforce": level});
     let namespace = json!({"metadata": {"name": NAMESPACE, "labels": labels}});
     namespaces.create(&PostParams::default(), &typed(namespace)?).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
@@ -194,6 +197,25 @@ pub async fn prepare(client: &kube::Client) -> Result<(), WorkloadError> {
         Ok(result) => result,
         Err(_) => Err(WorkloadError::NoServiceAccount),
     }
+}
+
+/// What Pod Security's level "restricted" asks of a pod.
+fn pod_security() -> Value {
+    json!({
+        "runAsNonRoot": true,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+/// What it asks of a container.
+fn container_security() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    })
 }
 
 /// The probe's arguments for a scenario.
@@ -241,6 +263,9 @@ pub enum WorkloadError {
     /// The namespace has no default service account.
     #[error("namespace {NAMESPACE} has no default service account after {REMOVAL_LIMIT:?}")]
     NoServiceAccount,
+    /// The client pod does not run.
+    #[error("pod {0} on {1} does not run after {RUNS_WITHIN:?}: {2}", RUNS_WITHIN = client::RUNS_WITHIN)]
+    ClientDoesNotRun(String, String, String),
     /// Objects did not go.
     #[error("pods of {0} are still listed after {1:?}")]
     Stays(String, Duration),

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use drainwatch::clock::ClockRelation;
 use drainwatch::clock::Ms;
-use drainwatch::config::{EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger};
+use drainwatch::config::{
+    EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger, Vantage, Via,
+};
 use drainwatch::observation::Target;
 use drainwatch::observation::{Bound, Event, Identity, Observation, Source};
 use drainwatch::record::{EnvironmentRef, TRIAL_FORMAT, Tool, Trial};
@@ -45,7 +47,10 @@ pub fn scenario(sigterm: Sigterm, trigger: Trigger) -> Scenario {
             tcp_interval: Duration::from_millis(100),
             udp_interval: Duration::from_millis(20),
             silent_after: Duration::from_secs(2),
+            via: Via::NodePort,
+            from: Vantage::Outside,
             enter_by: EnterBy::OtherNode,
+            source_port: None,
         },
         pod: Pod { readiness_period: Duration::from_secs(1), readiness_failures: 1 },
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::cgroup;
 use super::cluster::LocalCluster;
-use super::network;
 use crate::cluster::environment::UNKNOWN;
 use crate::cluster::{Node, ProviderFacts};
+use crate::netns::NetNamespace;
 
 /// What decides about flows in a node's net namespace.
 const SYSCTLS: [&str; 13] = [
@@ -131,7 +131,7 @@ impl Inside {
 
 fn inside(node: &Node) -> io::Result<Inside> {
     let pid = node.pid.ok_or_else(|| io::Error::other("the node has no process"))?;
-    network::inside(&network::net_namespace(pid)?, || {
+    NetNamespace::of_process(pid)?.inside(|| {
         let sysctls = SYSCTLS.into_iter().map(|name| (name, sysctl(name))).collect();
         Ok(Inside { sysctls, proxy_mode: proxy_mode() })
     })

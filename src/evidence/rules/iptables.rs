@@ -21,8 +21,11 @@ const MATCH_INFO: u16 = 3;
 /// What the rules in force do with the Service's ports, in the order of its ports.
 pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRules>, Errno> {
     let mut rejected = Vec::new();
-    // Node ports are rejected here, cluster addresses in KUBE-SERVICES.
-    comments(socket, "filter", "KUBE-EXTERNAL-SERVICES", |comment| rejected.push(comment))?;
+    let rejecting = match subject.cluster_ip {
+        Some(_) => "KUBE-SERVICES",
+        None => "KUBE-EXTERNAL-SERVICES",
+    };
+    comments(socket, "filter", rejecting, |comment| rejected.push(comment))?;
     let mut ports = Vec::new();
     for port in &subject.ports {
         let name = port_name(subject, port);

@@ -1,7 +1,7 @@
 //! kube-proxy's nftables mode: a Service's chain looks its endpoint up in a map of chains, and the
 //! endpoints' chains bear their addresses as names.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_netfilter::nftables::{
     DataAttribute, ExpressionAttribute, Expressions, ListAttribute, Lookup, NfTablesMessage,
@@ -42,7 +42,11 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
         }
     })?;
     let mut rejected = Vec::new();
-    elements(socket, "no-endpoint-nodeports", |element| rejected.extend(key(element)))?;
+    let rejecting = match subject.cluster_ip {
+        Some(_) => "no-endpoint-services",
+        None => "no-endpoint-nodeports",
+    };
+    elements(socket, rejecting, |element| rejected.extend(key(element)))?;
     let mut ports = Vec::new();
     for (port, map) in subject.ports.iter().zip(maps) {
         let mut endpoints = Vec::new();
@@ -51,8 +55,11 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
         }
         endpoints.sort_unstable();
         endpoints.dedup();
-        let reject =
-            rejected.iter().any(|key| *key == node_port_key(port.protocol, port.node_port));
+        let key = match subject.cluster_ip {
+            Some(address) => service_key(address, port.protocol, port.service_port),
+            None => node_port_key(port.protocol, port.node_port),
+        };
+        let reject = rejected.contains(&key);
         ports.push(PortRules { protocol: port.protocol, endpoints, reject });
     }
     Ok(ports)
@@ -124,6 +131,17 @@ fn node_port_key(protocol: Protocol, port: u16) -> Vec<u8> {
     vec![number, 0, 0, 0, high, low, 0, 0]
 }
 
+/// How a Service's own address stands in a set: the address, the protocol and the port, each in four
+/// bytes (an IPv6 address in sixteen).
+fn service_key(address: IpAddr, protocol: Protocol, port: u16) -> Vec<u8> {
+    let mut key = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    key.extend(node_port_key(protocol, port));
+    key
+}
+
 /// The endpoint whose chain an element goes to: `endpoint-ABCD-ns/name/udp/port__10.231.1.5/7002`.
 fn goes_to(element: &[SetElementAttribute]) -> Option<SocketAddr> {
     element.iter().find_map(|part| match part {
@@ -152,6 +170,12 @@ mod tests {
         let of = endpoint("endpoint-2QFVDBYO-drainwatch/probe-001/udp/udp__10.244.2.2/7002");
         assert_eq!(of, Some("10.244.2.2:7002".parse().unwrap()));
         assert_eq!(endpoint("reject-chain"), None);
+    }
+
+    #[test]
+    fn a_services_address_comes_before_its_protocol_and_port() {
+        let key = service_key("10.96.7.9".parse().unwrap(), Protocol::Udp, 7002);
+        assert_eq!(key, [10, 96, 7, 9, 17, 0, 0, 0, 0x1b, 0x5a, 0, 0]);
     }
 
     #[test]
