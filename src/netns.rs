@@ -35,10 +35,7 @@ impl NetNamespace {
     ///
     /// # Errors
     /// It could not be entered, or what `work` gives.
-    pub fn inside<T: Send>(
-        &self,
-        work: impl FnOnce() -> io::Result<T> + Send,
-    ) -> io::Result<T> {
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| self.enter().and_then(|()| work()));
             thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))

@@ -8,7 +8,7 @@ pub mod environment;
 pub mod local;
 pub mod machine;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -79,6 +79,8 @@ pub struct Node {
     pub name: String,
     /// Where clients outside the cluster reach its NodePorts.
     pub address: Ipv4Addr,
+    /// The same, where the cluster has IPv6.
+    pub address6: Option<Ipv6Addr>,
     /// Whether pods of workloads are scheduled on it.
     pub takes_pods: bool,
     /// A process in the node's namespaces, where the provider can tell one.

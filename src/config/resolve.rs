@@ -12,8 +12,8 @@ use serde::de::value::Error as WordError;
 
 use super::errors::{Problem, Problems};
 use super::scenario::{
-    ClusterSpec, EnterBy, Flows, Pod, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
-    Trigger, Vantage, Via,
+    ClusterSpec, EnterBy, Flows, IpFamily, Pod, ProviderKind, ProxyMode, Readiness, Scenario,
+    Sigterm, Trigger, Vantage, Via,
 };
 use super::schema;
 use super::settings::{Layer, Setting, Settings};
@@ -150,7 +150,24 @@ impl Resolver<'_> {
             proxy_mode: self.word("cluster.proxy_mode", ProxyMode::Iptables)?,
             sysctls: sysctls?,
             dns: self.truth("cluster.dns")?,
+            dual_stack: self.dual_stack()?,
         })
+    }
+
+    fn dual_stack(&mut self) -> Option<bool> {
+        let ip = self.word("flows.ip", IpFamily::Ipv4)?;
+        let (key, ipv6) = ("cluster.dual_stack", ip == IpFamily::Ipv6);
+        let dual_stack = self.get(key, ipv6, |value| match value {
+            Value::Truth(truth) => Some(*truth),
+            _ => None,
+        })?;
+        if ipv6 && !dual_stack {
+            let message = "ip = \"ipv6\" in a cluster without IPv6";
+            let help = "take cluster.dual_stack out, or set it to true";
+            self.blame(["flows.ip", key], At::Value, message.into(), help);
+            return None;
+        }
+        Some(dual_stack)
     }
 
     /// Told here, not when the first cluster is to come up: that may be hours into a run.
@@ -311,6 +328,7 @@ impl Resolver<'_> {
             via: via?,
             from: from?,
             enter_by: enter_by?,
+            ip: self.word("flows.ip", IpFamily::Ipv4)?,
             source_port: source_port?,
         })
     }
@@ -467,6 +485,7 @@ mod tests {
                 "trigger" => as_word::<Trigger>(value).is_some(),
                 "flows.via" => as_word::<Via>(value).is_some(),
                 "flows.from" => as_word::<Vantage>(value).is_some(),
+                "flows.ip" => as_word::<IpFamily>(value).is_some(),
                 "cluster.provider" => as_word::<ProviderKind>(value).is_some(),
                 "cluster.proxy_mode" => as_word::<ProxyMode>(value).is_some(),
                 _ => false,

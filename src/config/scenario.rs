@@ -108,6 +108,9 @@ pub struct Flows {
     /// The node that the flows enter by: whose NodePort they go to, and on which clients stand that do
     /// not stand outside.
     pub enter_by: EnterBy,
+    /// The family of the addresses that they go to and come from.
+    #[serde(default)]
+    pub ip: IpFamily,
     /// The first of the flows' source ports, where they are fixed: `tcp-1` and `udp-1` have this one,
     /// the next ones the next.
     #[serde(default)]
@@ -136,6 +139,19 @@ impl Via {
     pub fn is_of_service(self) -> bool {
         matches!(self, Self::NodePort | Self::ClusterIp)
     }
+}
+
+/// A family of addresses.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum IpFamily {
+    /// IPv4
+    #[default]
+    Ipv4,
+    /// IPv6
+    Ipv6,
 }
 
 /// Where the flows' clients stand.
@@ -213,6 +229,9 @@ pub struct ClusterSpec {
     /// Whether pods have the cluster's DNS (CoreDNS).
     #[serde(default)]
     pub dns: bool,
+    /// Whether nodes, pods and Services have addresses of IPv6 beside those of IPv4.
+    #[serde(default)]
+    pub dual_stack: bool,
 }
 
 /// Who makes the cluster.

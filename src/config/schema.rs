@@ -161,6 +161,10 @@ pub(super) const KEYS: &[Key] = &[
          node's name. By default \"other-node\"; \"pod-node\" in a cluster of one node, and from \
          outside with via = \"host-port\".",
     ),
+    key("flows.ip", Kind::Word(&["ipv4", "ipv6"]), "\"ipv4\"").default("\"ipv4\"").about(
+        "The family of the flows' addresses. \"ipv6\" needs a cluster with both families, which the \
+         arm's is then by default.",
+    ),
     key("flows.source_port", Kind::Count { min: 1024, max: 65_535 }, "40000").about(
         "The first of fixed source ports: tcp-1 and udp-1 have this one, the next ones the next. By \
          default each flow has a port that the kernel chooses.",
@@ -186,6 +190,10 @@ pub(super) const KEYS: &[Key] = &[
     key("cluster.proxy_mode", Kind::Word(&["iptables", "nftables", "ipvs"]), "\"iptables\"")
         .default("\"iptables\"")
         .about("kube-proxy's mode."),
+    key("cluster.dual_stack", Kind::Truth, "true").about(
+        "Whether nodes, pods and Services have IPv6 addresses beside IPv4 ones. By default with \
+         flows.ip = \"ipv6\" alone.",
+    ),
     key("cluster.dns", Kind::Truth, "true").default("false").about(
         "Whether the cluster has DNS (CoreDNS), for workloads that look names up. Names outside the \
          cluster are refused.",

@@ -76,7 +76,15 @@ fn every_default_of_the_table_is_the_parsers() {
             None => without.push(key.name),
         }
     }
-    let conditional = ["description", "sigterm", "drain_window", "readiness", "flows.enter_by"];
+    let conditional = [
+        "description",
+        "sigterm",
+        "drain_window",
+        "readiness",
+        "flows.enter_by",
+        "flows.source_port",
+        "cluster.dual_stack",
+    ];
     assert_eq!(without, conditional);
     assert_eq!(parse("sigterm = 'exit'").unwrap().arms[0].cluster.kubernetes, DEFAULT_KUBERNETES);
 }

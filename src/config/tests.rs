@@ -52,6 +52,14 @@ fn a_host_port_is_entered_by_the_pods_node() {
 }
 
 #[test]
+fn flows_of_ipv6_get_a_cluster_that_has_it() {
+    let dual_stack = |text: &str| scenario(text, &[]).cluster.dual_stack;
+    assert!(!dual_stack("sigterm = 'exit'"));
+    assert!(dual_stack("sigterm = 'exit'\nflows.ip = 'ipv6'"));
+    assert!(dual_stack("sigterm = 'exit'\ncluster.dual_stack = true"));
+}
+
+#[test]
 fn the_last_source_port_may_be_used() {
     let text = "sigterm = 'exit'\nflows.tcp = 2\nflows.udp = 6\nflows.source_port = 65530";
     assert_eq!(scenario(text, &[]).config.flows.source_port, Some(65530));
@@ -86,6 +94,7 @@ fn one_line_is_a_scenario() {
           "via": "node-port",
           "from": "outside",
           "enter_by": "other-node",
+          "ip": "ipv4",
           "source_port": null
         },
         "pod": {
@@ -232,6 +241,10 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
 #[case::host_port_of_another_node(
     "sigterm = 'exit'\nflows.via = 'host-port'\nflows.enter_by = 'other-node'",
     "3:18 enter_by = \"other-node\" with via = \"host-port\" from outside: only the pod's node has its hostPort"
+)]
+#[case::ipv6_without_it(
+    "sigterm = 'exit'\nflows.ip = 'ipv6'\ncluster.dual_stack = false",
+    "2:12 ip = \"ipv6\" in a cluster without IPv6"
 )]
 #[case::source_ports_beyond_the_last(
     "sigterm = 'exit'\nflows.source_port = 65530",

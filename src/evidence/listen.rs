@@ -22,7 +22,7 @@ use super::netlink::{self, Socket};
 use super::packets::Packets;
 use super::rules::{self, Rules};
 use crate::clock::Stamp;
-use crate::config::ProxyMode;
+use crate::config::{IpFamily, ProxyMode};
 use crate::observation::{Event, Observation, Protocol, Sink, Source};
 
 /// In epoll, the event that wakes the thread to stop it.
@@ -43,6 +43,8 @@ pub struct Subject {
     pub ports: Vec<SubjectPort>,
     /// Its own address, where that is what the flows go to; `None`: they go to node ports.
     pub cluster_ip: Option<IpAddr>,
+    /// The family of its addresses.
+    pub ip: IpFamily,
     /// How kube-proxy programs it.
     pub mode: ProxyMode,
 }

@@ -227,13 +227,15 @@ impl Flow {
                 self.socket = FlowSocket::Connecting(link);
                 Ok(None)
             }),
-            Protocol::Udp => udp::Link::open(self.remote, self.source_port).and_then(|(link, local)| {
-                watch(epoll, link.as_fd(), EpollFlags::EPOLLIN, index)?;
-                self.socket = FlowSocket::Udp(link);
-                let at_ns = monotonic_ns();
-                self.story.opened(at_ns, local, self.remote, &shared.sink);
-                Ok(Some(self.next_after(at_ns)))
-            }),
+            Protocol::Udp => {
+                udp::Link::open(self.remote, self.source_port).and_then(|(link, local)| {
+                    watch(epoll, link.as_fd(), EpollFlags::EPOLLIN, index)?;
+                    self.socket = FlowSocket::Udp(link);
+                    let at_ns = monotonic_ns();
+                    self.story.opened(at_ns, local, self.remote, &shared.sink);
+                    Ok(Some(self.next_after(at_ns)))
+                })
+            }
         };
         opened.unwrap_or_else(|error| {
             let at_ns = monotonic_ns();

@@ -16,7 +16,7 @@ use super::io::ReadError;
 use super::{EnvironmentRef, Imported, TRIAL_FORMAT, Tool, Trial};
 use crate::clock::ClockRelation;
 use crate::config::{
-    EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger, Vantage, Via,
+    EnterBy, Flows, IpFamily, Pod, Readiness, Scenario, Sigterm, Trigger, Vantage, Via,
 };
 use crate::observation::Target;
 use crate::verdict::{FlowRecord, Outcome};
@@ -197,6 +197,7 @@ fn config(trial: &report::Trial) -> Scenario {
             via: Via::NodePort,
             from: Vantage::Outside,
             enter_by: EnterBy::Named(target_host.clone()),
+            ip: IpFamily::Ipv4,
             source_port: None,
         },
         pod: Pod { readiness_period: Duration::ZERO, readiness_failures: 0 },

@@ -89,6 +89,7 @@ fn interrupted_run(trial: &Trial) -> Run {
         proxy_mode: ProxyMode::Iptables,
         sysctls: Default::default(),
         dns: false,
+        dual_stack: false,
     };
     let arm = |name: &str| Arm {
         name: name.into(),

@@ -11,7 +11,7 @@ use kube::api::Api;
 
 use super::preflight::{self, Failure};
 use crate::cluster::{Cluster, Node};
-use crate::config::{Flows, Scenario, Vantage, Via};
+use crate::config::{Flows, IpFamily, Scenario, Vantage, Via};
 use crate::flow::{self, FlowSpec};
 use crate::netns::NetNamespace;
 use crate::observation::{Protocol, Target};
@@ -52,12 +52,15 @@ impl Entry {
             return Err(preflight::entry_node(found));
         }
         let (tcp, udp) = match flows.via {
-            Via::NodePort => (at(node.address, ports.tcp), at(node.address, ports.udp)),
+            Via::NodePort => {
+                let address = address_of(cluster.nodes(), &node.name, flows.ip)?;
+                (at(address, ports.tcp), at(address, ports.udp))
+            }
             via => {
                 let address = match via {
                     Via::ClusterIp => cluster_ip(cluster, workload).await?,
-                    Via::HostPort => address_of(cluster.nodes(), &target.node)?,
-                    Via::NodePort | Via::Pod => pod_ip(cluster, &target.pod).await?,
+                    Via::HostPort => address_of(cluster.nodes(), &target.node, flows.ip)?,
+                    Via::NodePort | Via::Pod => pod_ip(cluster, &target.pod, flows.ip).await?,
                 };
                 (at(address, TCP_PORT), at(address, UDP_PORT))
             }
@@ -88,6 +91,11 @@ impl Entry {
     /// The Service's own address, where they go there.
     pub fn cluster_ip(&self) -> Option<IpAddr> {
         (self.via == Via::ClusterIp).then_some(self.tcp.ip())
+    }
+
+    /// The family of their addresses.
+    pub fn family(&self) -> IpFamily {
+        if self.tcp.is_ipv6() { IpFamily::Ipv6 } else { IpFamily::Ipv4 }
     }
 
     /// As the record tells it: `node-1, to 10.231.4.11:30072`.
@@ -139,10 +147,13 @@ fn at(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
     SocketAddr::new(address.into(), port)
 }
 
-fn address_of(nodes: &[Node], name: &str) -> Result<IpAddr, Failure> {
+fn address_of(nodes: &[Node], name: &str, family: IpFamily) -> Result<IpAddr, Failure> {
     let node = nodes.iter().find(|node| node.name == name);
-    let node = node.ok_or_else(|| preflight::entry_node(format!("no address of {name}")))?;
-    Ok(node.address.into())
+    let address = node.and_then(|node| match family {
+        IpFamily::Ipv4 => Some(node.address.into()),
+        IpFamily::Ipv6 => node.address6.map(IpAddr::from),
+    });
+    address.ok_or_else(|| preflight::entry_address(format!("node {name}")))
 }
 
 async fn cluster_ip(cluster: &dyn Cluster, workload: &Workload) -> Result<IpAddr, Failure> {
@@ -152,10 +163,13 @@ async fn cluster_ip(cluster: &dyn Cluster, workload: &Workload) -> Result<IpAddr
     address.ok_or_else(|| preflight::entry_address(format!("Service {}", workload.name)))
 }
 
-async fn pod_ip(cluster: &dyn Cluster, pod: &str) -> Result<IpAddr, Failure> {
+async fn pod_ip(cluster: &dyn Cluster, pod: &str, family: IpFamily) -> Result<IpAddr, Failure> {
     let pods: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
     let status = pods.get(pod).await.map_err(api)?.status;
-    let address = status.and_then(|status| status.pod_ip?.parse().ok());
+    let addresses = status.and_then(|status| status.pod_ips).unwrap_or_default();
+    let mut addresses = addresses.iter().filter_map(|address| address.ip.parse().ok());
+    let address =
+        addresses.find(|address: &IpAddr| address.is_ipv6() == (family == IpFamily::Ipv6));
     address.ok_or_else(|| preflight::entry_address(format!("pod {pod}")))
 }
 

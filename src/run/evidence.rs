@@ -37,6 +37,7 @@ pub(super) fn start(
             port("udp", Protocol::Udp, ports.udp, UDP_PORT),
         ],
         cluster_ip: entry.cluster_ip(),
+        ip: entry.family(),
         mode,
     };
     evidence::start(&places, &subject, sink).map(Some)

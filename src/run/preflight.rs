@@ -188,7 +188,7 @@ mod tests {
 
     fn node(name: &str) -> Node {
         let address = std::net::Ipv4Addr::LOCALHOST;
-        Node { name: name.into(), address, takes_pods: true, pid: None }
+        Node { name: name.into(), address, address6: None, takes_pods: true, pid: None }
     }
 
     #[test]

@@ -22,7 +22,6 @@ use super::pace;
 use super::preflight::{self, Failure, held};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation, Stamp};
-use crate::config::Scenario;
 use crate::evidence::Evidence;
 use crate::flow::{self, Flows};
 use crate::observation::{Event, Observation, Seen, Sink, Source, Target};
@@ -512,4 +511,3 @@ impl Run<'_> {
         self.context.tell(RunEvent::Phase { phase, expected });
     }
 }
-

@@ -54,7 +54,10 @@ pub(super) fn rehomed(
             rules.at.ms(),
             ms_between(destroyed.at, rules.at),
         ),
-        None => format!("on {node}, {by} the flow's conntrack entry at {:.1} ms", destroyed.at.ms()),
+        None => {
+            let at = destroyed.at.ms();
+            format!("{by} the flow's conntrack entry at {at:.1} ms ({node})")
+        }
     };
     let text = format!("{how}, and the next datagram went to the replacement");
     Some(measured(text, links))

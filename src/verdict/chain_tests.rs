@@ -174,6 +174,18 @@ fn refused_at(ms: f64) -> Observation {
     )
 }
 
+/// Source ports are given out by protocol.
+#[test]
+fn an_entry_of_another_protocol_with_the_same_port_is_another_flows() {
+    let mut other = entry(-2000.0, EntryChange::New, "10.244.1.2:7001", None);
+    if let Event::Conntrack { protocol, answers_to, .. } = &mut other.event {
+        (*protocol, *answers_to) = (Protocol::Tcp, at("10.231.0.11:5000"));
+    }
+    let of_pod = vec![other, refusal(39.9, &target().node, false, "10.244.1.2", BEHIND)];
+    let cause = verdict([of_pod, vec![refused_at(40.0)]].concat());
+    assert_eq!(cause.basis, Basis::Measured, "{}", cause.text);
+}
+
 #[test]
 fn who_refuses_is_told_by_where_the_packet_came_from() {
     let pod_node = target().node;

@@ -18,8 +18,8 @@ pub(super) struct Kernel<'a> {
     via: Via,
     /// Each flow's own address.
     flows: HashMap<&'a str, SocketAddr>,
-    /// Entries by node and client.
-    entries: HashMap<(&'a str, SocketAddr), Vec<&'a Observation>>,
+    /// Entries by node, protocol and client: flows of two protocols may have the same source port.
+    entries: HashMap<(&'a str, Protocol, SocketAddr), Vec<&'a Observation>>,
     /// Packets by the client that they go to or, for ICMP, whose packet they refuse.
     packets: HashMap<(&'a str, SocketAddr), Vec<&'a Observation>>,
     rules: Vec<&'a Observation>,
@@ -35,8 +35,9 @@ impl<'a> Kernel<'a> {
                 Event::FlowOpened { flow, local, .. } => {
                     kernel.flows.insert(flow, *local);
                 }
-                Event::Conntrack { node, client, .. } => {
-                    kernel.entries.entry((node, *client)).or_default().push(observation);
+                Event::Conntrack { node, protocol, client, .. } => {
+                    let key = (node.as_str(), *protocol, *client);
+                    kernel.entries.entry(key).or_default().push(observation);
                 }
                 Event::Packet { node, kind, from, to, .. } => {
                     let client = match kind {
@@ -61,7 +62,7 @@ impl<'a> Kernel<'a> {
             Via::HostPort => target.node.as_str(),
             Via::NodePort | Via::ClusterIp | Via::Pod => target.entry_node.as_str(),
         };
-        let entries = self.entries.get(&(translator, client))?;
+        let entries = self.entries.get(&(translator, protocol, client))?;
         // The first entry that leads to a pod is the one to the target: the flow was answered by
         // it before the trigger.
         let (pod, behind) = entries.iter().find_map(|entry| match entry.event {
@@ -70,7 +71,16 @@ impl<'a> Kernel<'a> {
             }
             _ => None,
         })?;
-        Some(FlowEvidence { kernel: self, target, protocol, translator, client, pod, behind, entries })
+        Some(FlowEvidence {
+            kernel: self,
+            target,
+            protocol,
+            translator,
+            client,
+            pod,
+            behind,
+            entries,
+        })
     }
 }
 

@@ -79,13 +79,15 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Sigterm, Trigger};
 
     #[test]
     fn the_service_does_not_select_the_client() {
         let workload = Workload::new(1);
         let client = workload.client("node-1");
         let labels = client["metadata"]["labels"].as_object().unwrap();
-        let service = workload.service();
+        let scenario = crate::stories::scenario(Sigterm::Exit, Trigger::Delete);
+        let service = workload.service(&scenario);
         let selector = service["spec"]["selector"].as_object().unwrap();
         assert!(selector.iter().all(|(key, value)| labels.get(key) != Some(value)));
         typed::<Pod>(client).unwrap();

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::config::{Readiness, Scenario, Sigterm, Via};
+use crate::config::{IpFamily, Readiness, Scenario, Sigterm, Via};
 use drainwatch_probe::{READYZ_PORT, TCP_PORT, UDP_PORT};
 
 /// The namespace of every trial in a cluster of our own.
@@ -105,13 +105,19 @@ impl Workload {
     }
 
     /// The Service: a NodePort for each protocol, chosen by the API.
-    pub fn service(&self) -> Value {
+    pub fn service(&self, scenario: &Scenario) -> Value {
+        let family = match scenario.flows.ip {
+            IpFamily::Ipv4 => "IPv4",
+            IpFamily::Ipv6 => "IPv6",
+        };
         json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": self.name, "labels": {"app": self.name}},
             "spec": {
                 "type": "NodePort",
+                "ipFamilyPolicy": "SingleStack",
+                "ipFamilies": [family],
                 "selector": {"app": self.name},
                 "ports": [
                     {"name": "tcp", "port": TCP_PORT, "targetPort": TCP_PORT, "protocol": "TCP"},
@@ -129,7 +135,8 @@ impl Workload {
     ) -> Result<NodePorts, WorkloadError> {
         let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
-        let service = services.create(&PostParams::default(), &typed(self.service())?).await?;
+        let service =
+            services.create(&PostParams::default(), &typed(self.service(scenario))?).await?;
         let deployment = typed(self.deployment(scenario))?;
         deployments.create(&PostParams::default(), &deployment).await?;
         let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();

@@ -14,6 +14,7 @@ pub fn tests() -> Vec<(&'static str, fn())> {
     vec![
         ("a_cluster_ip_is_reached_from_a_node_and_from_a_pod", cluster_ip),
         ("a_host_port_and_the_pod_itself_are_reached", host_port_and_pod),
+        ("flows_of_ipv6_have_the_fates_of_ipv4", ipv6),
     ]
 }
 
@@ -105,12 +106,34 @@ fn host_port_and_pod() {
             }
             _ => {
                 went(trial, "10.244.1.", "10.244.2.");
-                let nobody = |fate: &Fate| {
-                    matches!(fate, Fate::Refused | Fate::Silent | Fate::Unreachable)
-                };
+                let nobody =
+                    |fate: &Fate| matches!(fate, Fate::Refused | Fate::Silent | Fate::Unreachable);
                 assert!(udp.iter().all(nobody), "{}: {udp:?}", trial.id);
             }
         }
+        udp_is_measured(trial);
+    }
+}
+
+/// By NodePort from outside and by ClusterIP from a pod, in both proxies.
+fn ipv6() {
+    let lab = Lab::with_own_flows(
+        &[
+            ("node-port", EXIT, "ip = \"ipv6\""),
+            ("cluster-ip", EXIT, "ip = \"ipv6\"\nvia = \"cluster-ip\"\nfrom = \"pod\""),
+        ],
+        "[axes]\n\"cluster.proxy_mode\" = [\"iptables\", \"nftables\"]\n",
+    );
+    let trials = lab.run();
+    assert_eq!(trials.len(), 4);
+    for trial in &trials {
+        let (from, to) = match trial.config.flows.via {
+            Via::ClusterIp => ("[fd64:7277:ff00:1:", "[fd64:7277:fe00:"),
+            _ => ("[fd64:7277:", "[fd64:7277:"),
+        };
+        went(trial, from, to);
+        assert_eq!(fates(trial, Protocol::Tcp), [Fate::Reset; 4], "{}", trial.id);
+        assert_eq!(fates(trial, Protocol::Udp), [Fate::Rehomed; 4], "{}", trial.id);
         udp_is_measured(trial);
     }
 }

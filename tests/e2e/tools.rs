@@ -29,6 +29,7 @@ pub fn spec() -> ClusterSpec {
         proxy_mode: ProxyMode::Iptables,
         sysctls: BTreeMap::new(),
         dns: false,
+        dual_stack: false,
     }
 }
 

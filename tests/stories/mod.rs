@@ -11,7 +11,7 @@ use std::time::Duration;
 use drainwatch::clock::ClockRelation;
 use drainwatch::clock::Ms;
 use drainwatch::config::{
-    EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger, Vantage, Via,
+    EnterBy, Flows, IpFamily, Pod, Readiness, Scenario, Sigterm, Trigger, Vantage, Via,
 };
 use drainwatch::observation::Target;
 use drainwatch::observation::{Bound, Event, Identity, Observation, Source};
@@ -50,6 +50,7 @@ pub fn scenario(sigterm: Sigterm, trigger: Trigger) -> Scenario {
             via: Via::NodePort,
             from: Vantage::Outside,
             enter_by: EnterBy::OtherNode,
+            ip: IpFamily::Ipv4,
             source_port: None,
         },
         pod: Pod { readiness_period: Duration::from_secs(1), readiness_failures: 1 },

@@ -14,8 +14,8 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 
 use super::layout::NodeLayout;
-use super::wire::{Daemon, Gate};
 use super::paths;
+use super::wire::{Daemon, Gate};
 use crate::netns::NetNamespace;
 
 /// The Service's address, as kubeadm has it: the tenth of the range.
@@ -162,6 +162,7 @@ mod tests {
             name: "node-1".into(),
             address: Ipv4Addr::new(10, 231, 7, 11),
             pods: "10.244.1.0/24".into(),
+            ipv6: None,
             control_plane: true,
             takes_pods: true,
             cgroup: "/drainwatch/dw-3f9a1c/node-1".into(),

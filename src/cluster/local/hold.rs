@@ -65,6 +65,7 @@ async fn hold(args: Hold) -> Result<u8, ClusterError> {
         },
         sysctls: Default::default(),
         dns: false,
+        dual_stack: false,
     };
     let provider = LocalProvider::default();
     let begun = Instant::now();

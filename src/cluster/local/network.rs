@@ -5,7 +5,7 @@
 //! between nodes. Takes a [`Layout`] and process ids; knows nothing of Kubernetes.
 
 use std::io::{self, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -71,14 +71,20 @@ fn choose(seed: u32, used: &[Range]) -> Option<Ipv4Addr> {
 pub(super) fn connect_host(layout: &Layout, bridge: i32) -> io::Result<()> {
     let link = layout.host_link();
     let gateway = layout.gateway();
-    batch(
-        None,
-        &format!(
-            "link add {link} type veth peer name host netns {bridge}\n\
-             address add {gateway}/24 dev {link}\n\
-             link set {link} up\n"
-        ),
-    )
+    let mut text = format!(
+        "link add {link} type veth peer name host netns {bridge}\n\
+         address add {gateway}/24 dev {link}\n"
+    );
+    if let Some(gateway) = layout.gateway6() {
+        text += &address6(gateway, &link);
+    }
+    text += &format!("link set {link} up\n");
+    batch(None, &text)
+}
+
+/// Nobody else can have the address: it need not be looked for first, which takes a second.
+fn address6(address: Ipv6Addr, link: &str) -> String {
+    format!("address add {address}/64 dev {link} nodad\n")
 }
 
 /// Makes the bridge, and a link from it to each node. `nodes` are the inits' process ids.
@@ -117,8 +123,15 @@ fn node_batch(layout: &Layout, node: &NodeLayout) -> String {
         node.address,
         layout.gateway()
     );
+    if let (Some(ipv6), Some(gateway)) = (&node.ipv6, layout.gateway6()) {
+        text += &address6(ipv6.address, "eth0");
+        text += &format!("route add ::/0 via {gateway}\n");
+    }
     for other in layout.nodes.iter().filter(|other| other.name != node.name) {
         text += &format!("route add {} via {}\n", other.pods, other.address);
+        if let Some(ipv6) = &other.ipv6 {
+            text += &format!("route add {} via {}\n", ipv6.pods, ipv6.address);
+        }
     }
     text
 }

@@ -20,6 +20,7 @@ const TABLE: &str = "kube-proxy";
 
 /// What the rules in force do with the Service's ports, in the order of its ports.
 pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRules>, Errno> {
+    let family = super::family(subject.ip);
     let wanted: Vec<String> = (subject.ports.iter())
         .map(|port| {
             let protocol = super::protocol(port.protocol);
@@ -27,7 +28,7 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
         })
         .collect();
     let mut maps: Vec<Option<String>> = vec![None; wanted.len()];
-    rules_of(socket, TABLE, None, |rule| {
+    rules_of(socket, family, TABLE, None, |rule| {
         let Some(chain) = rule.attributes.iter().find_map(|attribute| match attribute {
             RuleAttribute::Chain(chain) => Some(chain),
             _ => None,
@@ -46,12 +47,12 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
         Some(_) => "no-endpoint-services",
         None => "no-endpoint-nodeports",
     };
-    elements(socket, rejecting, |element| rejected.extend(key(element)))?;
+    elements(socket, family, rejecting, |element| rejected.extend(key(element)))?;
     let mut ports = Vec::new();
     for (port, map) in subject.ports.iter().zip(maps) {
         let mut endpoints = Vec::new();
         if let Some(map) = map {
-            elements(socket, &map, |element| endpoints.extend(goes_to(element)))?;
+            elements(socket, family, &map, |element| endpoints.extend(goes_to(element)))?;
         }
         endpoints.sort_unstable();
         endpoints.dedup();
@@ -89,12 +90,13 @@ fn looked_up(rule: &RuleMessage) -> Option<String> {
 /// Gives each element of a set. A set that is not there has none.
 fn elements(
     socket: &mut Socket,
+    family: NetfilterProtoFamily,
     set: &str,
     mut each: impl FnMut(&[SetElementAttribute]),
 ) -> Result<(), Errno> {
     let attributes = vec![SetElementList::Table(TABLE.into()), SetElementList::Set(set.into())];
     let request = NfTablesMessage::GetSetElement(SetElementMessage { attributes });
-    let dumped = socket.dump(NetfilterProtoFamily::IPv4, request, |message| {
+    let dumped = socket.dump(family, request, |message| {
         let NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(list)) = message.inner
         else {
             return;
@@ -155,10 +157,12 @@ fn goes_to(element: &[SetElementAttribute]) -> Option<SocketAddr> {
     })
 }
 
+/// A chain's name can't hold colons: an address of IPv6 stands there with dots.
 fn endpoint(chain: &str) -> Option<SocketAddr> {
     let (_, address) = chain.rsplit_once("__")?;
     let (address, port) = address.rsplit_once('/')?;
-    Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
+    let address: IpAddr = address.parse().or_else(|_| address.replace('.', ":").parse()).ok()?;
+    Some(SocketAddr::new(address, port.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -169,6 +173,9 @@ mod tests {
     fn an_endpoint_is_read_of_its_chains_name() {
         let of = endpoint("endpoint-2QFVDBYO-drainwatch/probe-001/udp/udp__10.244.2.2/7002");
         assert_eq!(of, Some("10.244.2.2:7002".parse().unwrap()));
+        let of =
+            endpoint("endpoint-5OJB2KTY-drainwatch/probe-001/udp/udp__fd64.7277.ff00.2..5/7002");
+        assert_eq!(of, Some("[fd64:7277:ff00:2::5]:7002".parse().unwrap()));
         assert_eq!(endpoint("reject-chain"), None);
     }
 
