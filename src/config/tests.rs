@@ -108,7 +108,8 @@ fn one_line_is_a_scenario() {
         "nodes": 2,
         "proxy_mode": "iptables",
         "sysctls": {},
-        "dns": false
+        "dns": false,
+        "dual_stack": false
       }
     }
     "#);
