@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{Exit, say};
 use crate::cli::PlanArgs;
-use crate::config::{self, ClusterSpec, Dials, EnterBy, Flows, Readiness, Scenario};
+use crate::config::{
+    self, ClusterSpec, Dials, EnterBy, Flows, IpFamily, Readiness, Scenario, Vantage, Via,
+};
 use crate::display::count;
 use crate::display::json::{self, Event};
 use crate::plan::{self, Arm, Plan};
@@ -148,8 +150,19 @@ fn flows(flows: &Flows) -> String {
         EnterBy::PodNode => "the pod's node".to_string(),
         EnterBy::Named(name) => format!("node {name}"),
     };
+    // What most flows have goes without saying.
+    let mut how = String::new();
+    if (flows.via, flows.from) != (Via::NodePort, Vantage::Outside) {
+        how += &format!(", {} from {}", word(&flows.via), word(&flows.from));
+    }
+    if flows.ip == IpFamily::Ipv6 {
+        how += ", IPv6";
+    }
+    if let Some(port) = flows.source_port {
+        how += &format!(", source ports from {port}");
+    }
     format!(
-        "{} TCP (a heartbeat each {}) and {} UDP ({}), by {entry}; silent after {}",
+        "{} TCP (a heartbeat each {}) and {} UDP ({}), by {entry}{how}; silent after {}",
         flows.tcp,
         time(flows.tcp_interval),
         flows.udp,
@@ -184,11 +197,12 @@ fn cluster(cluster: &ClusterSpec) -> String {
         |(name, value): (&String, &String)| config::shown_text(&format!(", {name} = {value}"));
     let sysctls: Vec<String> = cluster.sysctls.iter().map(sysctl).collect();
     format!(
-        "Kubernetes {}, {}, {}{} (provider: {}){}",
+        "Kubernetes {}, {}, {}{}{} (provider: {}){}",
         cluster.kubernetes,
         count(cluster.nodes as usize, "node"),
         word(&cluster.proxy_mode),
         if cluster.dns { ", DNS" } else { "" },
+        if cluster.dual_stack { ", IPv4 and IPv6" } else { "" },
         word(&cluster.provider),
         sysctls.concat(),
     )

@@ -15,7 +15,7 @@ use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
 use socket2::{Domain, Socket, Type};
 
-use super::engine::{Shared, refusal_of};
+use super::engine::{Shared, bind, refusal_of};
 use super::story::{Refusal, Story};
 use crate::clock::monotonic_ns;
 
@@ -35,16 +35,20 @@ impl AsFd for Link {
 }
 
 impl Link {
-    /// Binds a port and connects it to `remote`; gives its own address, too.
+    /// Binds a port, this one where one is given, and connects it to `remote`; gives its own
+    /// address, too.
     ///
     /// # Errors
-    /// Out of descriptors or ports, or there is no route.
-    pub fn open(remote: SocketAddr) -> io::Result<(Self, SocketAddr)> {
+    /// Out of descriptors or ports, the port is taken, or there is no route.
+    pub fn open(remote: SocketAddr, port: Option<u16>) -> io::Result<(Self, SocketAddr)> {
         let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None)?;
         socket.set_nonblocking(true)?;
         match remote {
             SocketAddr::V4(_) => setsockopt(&socket, Ipv4RecvErr, &true)?,
             SocketAddr::V6(_) => setsockopt(&socket, Ipv6RecvErr, &true)?,
+        }
+        if let Some(port) = port {
+            bind(&socket, port, remote)?;
         }
         socket.connect(&remote.into())?;
         let socket = UdpSocket::from(socket);
@@ -101,7 +105,12 @@ impl Link {
                     shared.counters.skipped += 1;
                     return;
                 }
-                Err(error) => self.read_errors(error.raw_os_error(), story, shared),
+                Err(error) => {
+                    self.read_errors(error.raw_os_error(), story, shared);
+                    if error.raw_os_error() == Some(libc::EPERM) {
+                        break; // that was this datagram, not an earlier one
+                    }
+                }
             }
         }
         shared.counters.failed += 1;
@@ -136,6 +145,9 @@ impl Link {
         if let Some(errno) = bare
             && !any
             && !(errno == libc::ECONNREFUSED && story.is_refused())
+            // In a node's own namespace: its rules dropped the datagram. Where they say why, that
+            // stands in the queue.
+            && errno != libc::EPERM
         {
             let refusal = refusal_of(errno);
             note(monotonic_ns(), refusal.ok_or(errno), story, shared);

@@ -98,6 +98,7 @@ fn interrupted_run(trial: &Trial) -> Run {
         sysctls: Default::default(),
         dns: false,
         pod_sysctls: Default::default(),
+        dual_stack: false,
     };
     let arm = |name: &str| Arm {
         name: name.into(),

@@ -4,17 +4,17 @@
 //! Takes the scenario and the dials' states; gives specs, checks and words. Judges no dial.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZero;
 use std::time::{Duration, Instant};
 
+use super::entry::Entry;
 use super::preflight::{self, Failure, held};
 use crate::clock::Stamp;
 use crate::config::Scenario;
 use crate::flow::dials::{DialSpec, DialsState};
 use crate::observation::{Event, Protocol, Seen};
 use crate::record::Check;
-use crate::workload::NodePorts;
 
 /// How long a dial may be without an answer when the trigger is sent.
 const LIVELY: Duration = Duration::from_millis(200);
@@ -24,15 +24,15 @@ const HEALED: Duration = Duration::from_secs(2);
 /// How long dials that go on failing are watched once every flow's story has ended.
 const LONGEST_AFTERMATH: Duration = Duration::from_secs(5);
 
-/// The scenario's dials, to one node's ports.
-pub fn specs(config: &Scenario, node: IpAddr, ports: NodePorts) -> Vec<DialSpec> {
+/// The scenario's dials, by the way that its flows go.
+pub fn specs(config: &Scenario, entry: &Entry) -> Vec<DialSpec> {
     let timeout = config.dials.timeout;
-    let of = |protocol, per_second, port: u16| {
-        let (per_second, remote) = (NonZero::new(per_second)?, SocketAddr::from((node, port)));
+    let of = |protocol, per_second, remote| {
+        let per_second = NonZero::new(per_second)?;
         Some(DialSpec { protocol, remote, per_second, timeout })
     };
-    let tcp = of(Protocol::Tcp, config.dials.tcp, ports.tcp);
-    tcp.into_iter().chain(of(Protocol::Udp, config.dials.udp, ports.udp)).collect()
+    let tcp = of(Protocol::Tcp, config.dials.tcp, entry.tcp);
+    tcp.into_iter().chain(of(Protocol::Udp, config.dials.udp, entry.udp)).collect()
 }
 
 /// Before the trigger each dial must be accepted by a pod that is ready, these UIDs.

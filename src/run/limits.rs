@@ -137,8 +137,12 @@ impl Machine {
             ("TCP", "flows.tcp", u64::from(config.flows.tcp)),
             ("UDP", "flows.udp", u64::from(config.flows.udp)),
         ] {
-            // All of them go to one address and port, so that each has a source port of its own.
-            if let Some((low, high)) = self.ports.filter(|(low, high)| flows > high - low + 1) {
+            // All of them go to one address and port, so that each has a source port of its own; fixed
+            // ones need not be of the kernel's.
+            let chosen = config.flows.source_port.is_none();
+            if let Some((low, high)) =
+                self.ports.filter(|(low, high)| chosen && flows > high - low + 1)
+            {
                 let ports = high - low + 1;
                 more(
                     format!(

@@ -7,6 +7,7 @@ mod clocks;
 mod context;
 mod dials;
 mod difference;
+mod entry;
 mod events;
 mod evidence;
 mod kernel;

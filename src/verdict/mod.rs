@@ -74,7 +74,7 @@ pub fn judge(
     let (mut findings, mut finding_bounds) = findings::findings(&world, &flows, config);
     dials::find(&sorted, target, &mut findings, &mut finding_bounds);
     let mut warnings = warnings::warnings(&world, &flows, config, target, outcome);
-    let kernel = Kernel::read(&sorted, target);
+    let kernel = Kernel::read(&sorted, target, config.flows.via);
     let flows = flows
         .iter()
         .map(|(story, ending)| {

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use drainwatch::clock::ClockRelation;
 use drainwatch::clock::Ms;
-use drainwatch::config::{Dials, EnterBy, Flows, Pod, Readiness, Scenario, Service, Sigterm, Trigger};
+use drainwatch::config::{
+    Dials, EnterBy, Flows, IpFamily, Pod, Readiness, Scenario, Service, Sigterm, Trigger, Vantage,
+    Via,
+};
 use drainwatch::observation::Target;
 use drainwatch::observation::{
     Bound, DialKind, DialOutcome, DialTimes, Event, Identity, Observation, Protocol, Source,
@@ -51,7 +54,11 @@ pub fn scenario(sigterm: Sigterm, trigger: Trigger) -> Scenario {
             tcp_interval: Duration::from_millis(100),
             udp_interval: Duration::from_millis(20),
             silent_after: Duration::from_secs(2),
+            via: Via::NodePort,
+            from: Vantage::Outside,
             enter_by: EnterBy::OtherNode,
+            ip: IpFamily::Ipv4,
+            source_port: None,
         },
         dials: Dials::default(),
         pod: Pod::plain(Duration::from_secs(1), 1),

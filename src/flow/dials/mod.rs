@@ -27,6 +27,7 @@ use nix::sys::time::TimeSpec;
 use self::engine::Core;
 use super::{WAKE, run_before_others, wait};
 use crate::clock::{Stamp, monotonic_ns};
+use crate::netns::NetNamespace;
 use crate::observation::{Identity, Protocol, Sink};
 
 /// Dials of one protocol.
@@ -111,16 +112,37 @@ pub struct Dials {
 /// The thread that makes them could not be started. A dial that can't be made is no error here: it is
 /// observed.
 pub fn start(specs: Vec<DialSpec>, sink: Sink) -> io::Result<Dials> {
+    start_in(None, specs, sink)
+}
+
+/// The same, with sockets of a network namespace; `None` is this program's own.
+///
+/// # Errors
+/// Those of [`start`], and that the namespace can't be entered.
+pub fn start_in(
+    namespace: Option<NetNamespace>,
+    specs: Vec<DialSpec>,
+    sink: Sink,
+) -> io::Result<Dials> {
     let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
     epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
     let (requests, to_do) = mpsc::channel();
+    let (tell, entered) = mpsc::sync_channel(1);
     let thread = {
         let wake = Arc::clone(&wake);
-        let core = Core::new(specs, &sink, Arc::clone(&epoll));
-        let serve = move || serve(core, &epoll, &wake, &to_do);
+        let serve = move || {
+            // The thread opens all dials' sockets, and so it stays there.
+            let there = namespace.map_or(Ok(()), |namespace| namespace.enter());
+            let is_there = there.is_ok();
+            let _ = tell.send(there); // it is waited for below
+            if is_there {
+                serve(Core::new(specs, &sink, Arc::clone(&epoll)), &epoll, &wake, &to_do);
+            }
+        };
         std::thread::Builder::new().name("dials".to_owned()).spawn(serve)?
     };
+    entered.recv().map_err(io::Error::other)??;
     Ok(Dials { requests, wake, thread: Some(thread) })
 }
 
