@@ -3,6 +3,7 @@
 //! Takes trial records; gives tables. Judges nothing, and reads no live state.
 
 mod arms;
+mod chain;
 mod csv;
 mod flows_csv;
 mod markdown;
@@ -10,6 +11,7 @@ mod part;
 mod programs;
 mod provenance;
 mod stats;
+pub mod story;
 mod summary_csv;
 mod terminal;
 mod trials_csv;
