@@ -60,7 +60,7 @@ fn a_flow_has_a_story_of_its_own() {
     command.args(["paper/drain-delete/1", "udp-3"]).assert().success().stdout(
         contains("udp-3 of drain-delete/001: rehomed at 2,199.7 ms")
             .and(contains("measured"))
-            .and(contains("control-plane: conntrack entry deleted by a process"))
+            .and(contains("control-plane: its entry to 10.244.1.2:7002 (the target)"))
             .and(contains("← rehomed"))
             // Nobody reads escapes in a file.
             .and(contains("\u{1b}").not()),

@@ -30,7 +30,7 @@ pub fn flow(trial: &Trial, id: &str) -> Option<Story> {
     let mut told = around(trial, &cast, Some(record.protocol));
     told.retain(since);
     if let Some(local) = own.iter().find_map(|o| kernels::opened_from(o)) {
-        told.extend(kernels::of_flow(trial, record.protocol, local, &cast));
+        told.extend(kernels::of_flow(trial, record, local, &cast));
     }
     let mut ends = if own.is_empty() { of_record(record) } else { of_own(&own, &cast) };
     mark_end(&mut ends, record);

@@ -9,8 +9,14 @@ use std::net::{IpAddr, SocketAddr};
 use super::Told;
 use super::cast::Cast;
 use crate::clock::Ms;
-use crate::observation::{DestroyedBy, EntryChange, Event, Observation, PacketKind, Protocol};
+use crate::observation::{
+    DestroyedBy, EntryChange, Event, Observation, PacketKind, Protocol, Source,
+};
 use crate::record::Trial;
+use crate::verdict::FlowRecord;
+
+/// A packet has passed the nodes in less than this.
+const ON_ITS_WAY: Ms = Ms(10_000_000);
 
 /// A change of one flow's entry.
 struct Entry<'a> {
@@ -20,7 +26,6 @@ struct Entry<'a> {
     protocol: Protocol,
     client: SocketAddr,
     answers_to: SocketAddr,
-    assured: Option<bool>,
 }
 
 /// A packet of one flow.
@@ -35,8 +40,8 @@ struct Packet<'a> {
 
 fn entries(trial: &Trial) -> impl Iterator<Item = Entry<'_>> {
     trial.observations.iter().filter_map(|of| match of.event {
-        Event::Conntrack { protocol, client, answers_to, assured, .. } => {
-            Some(Entry { at: of.at, of, protocol, client, answers_to, assured })
+        Event::Conntrack { protocol, client, answers_to, .. } => {
+            Some(Entry { at: of.at, of, protocol, client, answers_to })
         }
         _ => None,
     })
@@ -55,23 +60,66 @@ fn packets(trial: &Trial) -> impl Iterator<Item = Packet<'_>> {
 /// that it enters by, by the one that the node gave it.
 pub(super) fn of_flow<'a>(
     trial: &'a Trial,
-    protocol: Protocol,
+    flow: &FlowRecord,
     local: SocketAddr,
     cast: &Cast,
 ) -> Vec<Told<'a>> {
+    let protocol = flow.protocol;
     let mut known = HashSet::from([local]);
     let own = entries(trial).filter(|entry| entry.client == local && entry.protocol == protocol);
     known.extend(own.map(|entry| entry.answers_to));
     let entries =
         entries(trial).filter(|entry| entry.protocol == protocol && known.contains(&entry.client));
+    let mut told: Vec<_> = entries
+        .filter_map(|entry| {
+            let text = entry_in_words(&entry, local, cast)?;
+            Some(Told::at(entry.of, entry.at.ms(), text))
+        })
+        .collect();
     let packets = packets(trial).filter(|packet| {
         packet.protocol == protocol && (known.contains(&packet.from) || known.contains(&packet.to))
     });
-    let entries = entries.map(|entry| (entry.at, entry.of, entry_in_words(&entry, cast)));
-    let packets = packets.map(|packet| (packet.at, packet.of, packet_in_words(&packet, cast)));
-    let mut told: Vec<_> = entries.chain(packets).collect();
-    told.sort_by_key(|(at, ..)| *at);
-    told.into_iter().map(|(at, of, text)| Told::at(of, at.ms(), text)).collect()
+    let mut packets: Vec<_> = packets.collect();
+    packets.sort_by_key(|packet| packet.at);
+    told.extend(passages(&packets, flow, &known, cast));
+    told
+}
+
+/// A packet is seen at each interface that it passes: one line for all of its way, but for where its
+/// passing is a link of the flow's chain.
+fn passages<'a>(
+    packets: &[Packet<'a>],
+    flow: &FlowRecord,
+    known: &HashSet<SocketAddr>,
+    cast: &Cast,
+) -> Vec<Told<'a>> {
+    let is_link = |at: Ms| {
+        let mut chain = flow.cause.iter().flat_map(|cause| &cause.chain);
+        chain.any(|link| link.source == Source::NodePackets && Ms::from_ms(link.t_ms) == at)
+    };
+    let mut told: Vec<Told> = Vec::new();
+    let mut last = None;
+    for packet in packets {
+        let Event::Packet { node, interface, out, kind, .. } = &packet.of.event else { continue };
+        let way = (*kind, known.contains(&packet.to));
+        let hop = format!("{} by {interface}", if *out { "out" } else { "in" });
+        let goes_on = last.is_some_and(|(before, since, _)| {
+            before == way && Ms(packet.at.0 - since) <= ON_ITS_WAY
+        });
+        match (told.last_mut(), last) {
+            (Some(line), Some((_, since, at_node))) if goes_on && !is_link(packet.at) => {
+                let place = if at_node == node { ", ".to_owned() } else { format!("; {node} ") };
+                line.line.text += &format!("{place}{hop}");
+                last = Some((way, since, node));
+            }
+            _ => {
+                let text = format!("{}: {node} {hop}", packet_in_words(packet, cast));
+                told.push(Told::at(packet.of, packet.at.ms(), text));
+                last = Some((way, packet.at.0, node));
+            }
+        }
+    }
+    told
 }
 
 /// The target's address: before the trigger it held every flow, so that their entries lead to it.
@@ -98,37 +146,36 @@ pub(super) fn opened_from(observation: &Observation) -> Option<SocketAddr> {
     }
 }
 
-fn entry_in_words(entry: &Entry, cast: &Cast) -> String {
-    let Event::Conntrack { node, change, to, answered_by, by, .. } = &entry.of.event else {
-        return String::new();
+/// `None` for changes that lead nowhere else.
+fn entry_in_words(entry: &Entry, local: SocketAddr, cast: &Cast) -> Option<String> {
+    let Event::Conntrack { node, change, answered_by, by, .. } = &entry.of.event else {
+        return None;
     };
     let what = match (change, by) {
         (EntryChange::New, _) => "made",
-        (EntryChange::Update, _) if entry.assured == Some(true) => "assured",
-        (EntryChange::Update, _) => "changed",
+        (EntryChange::Update, _) => return None,
         (EntryChange::Destroy, Some(DestroyedBy::Process)) => "deleted by a process",
         (EntryChange::Destroy, Some(DestroyedBy::Kernel)) => "dropped by the kernel itself",
         (EntryChange::Destroy, None) => "gone",
     };
-    let (client, pod) = (entry.client, cast.address(*answered_by));
-    format!("{node}: conntrack entry {what}: {client} → {to} leads to {pod}")
+    let pod = cast.address(*answered_by);
+    let behind = match entry.client {
+        client if client == local => String::new(),
+        client => format!(", of the flow as {client}"),
+    };
+    Some(format!("{node}: its entry to {pod} is {what}{behind}"))
 }
 
 fn packet_in_words(packet: &Packet, cast: &Cast) -> String {
-    let Event::Packet { node, interface, out, kind, sender, icmp_code, .. } = &packet.of.event
-    else {
+    let Event::Packet { kind, sender, icmp_code, .. } = &packet.of.event else {
         return String::new();
     };
-    let way = if *out { "leaves by" } else { "comes in by" };
-    let (sender, to) = (cast.ip(*sender), cast.address(packet.to));
-    let what = match kind {
-        PacketKind::Rst => format!("RST from {sender} to {to}"),
-        PacketKind::Fin => format!("FIN from {sender} to {to}"),
-        PacketKind::Unreachable => match icmp_code {
-            Some(3) => format!("ICMP port unreachable from {sender}, about {to},"),
-            Some(code) => format!("ICMP unreachable (code {code}) from {sender}, about {to},"),
-            None => format!("ICMP unreachable from {sender}, about {to},"),
-        },
+    let what = match (kind, icmp_code) {
+        (PacketKind::Rst, _) => "RST".to_owned(),
+        (PacketKind::Fin, _) => "FIN".to_owned(),
+        (PacketKind::Unreachable, Some(3)) => "ICMP port unreachable".to_owned(),
+        (PacketKind::Unreachable, Some(code)) => format!("ICMP unreachable (code {code})"),
+        (PacketKind::Unreachable, None) => "ICMP unreachable".to_owned(),
     };
-    format!("{node}: {what} {way} {interface}")
+    format!("{what} from {}", cast.ip(*sender))
 }

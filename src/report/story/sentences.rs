@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use super::cast::Cast;
-use crate::observation::Event;
+use crate::observation::{Event, Protocol};
 use crate::report::words::grouped;
 
 /// What an event that is about no flow says; `None` where it has no sentence.
@@ -125,7 +125,7 @@ fn of_the_app(event: &Event, cast: &Cast) -> Option<String> {
 
 fn of_a_node(event: &Event, cast: &Cast) -> Option<String> {
     Some(match event {
-        Event::Rules { protocol, .. } => rules(event, protocol.name(), cast)?,
+        Event::Rules { protocol, .. } => rules(event, &[*protocol], cast)?,
         Event::EvidenceGap { node, until, reason } => format!(
             "{node}: from here until {} this source may have missed something: {reason}",
             ms(until.ms())
@@ -134,20 +134,25 @@ fn of_a_node(event: &Event, cast: &Cast) -> Option<String> {
     })
 }
 
-/// What a node does with new flows; `protocols` as people write them.
-pub(super) fn rules(event: &Event, protocols: &str, cast: &Cast) -> Option<String> {
+/// What a node does with new flows of one protocol, or of several for which it does the same.
+pub(super) fn rules(event: &Event, protocols: &[Protocol], cast: &Cast) -> Option<String> {
     let Event::Rules { node, endpoints, reject, process, .. } = event else { return None };
-    let lead = |address: &SocketAddr| cast.address(*address);
-    let what = match (endpoints.as_slice(), reject) {
-        ([], true) => "are rejected".to_owned(),
-        ([], false) => "have no rule of their own any more".to_owned(),
-        (some, _) => format!("go to {}", some.iter().map(lead).collect::<Vec<_>>().join(" or ")),
+    // Each protocol has a port of its own.
+    let lead = |address: &SocketAddr| match protocols {
+        [_] => cast.address(*address),
+        _ => cast.ip(address.ip()),
     };
-    let who = match process {
-        Some(process) => format!("rules committed by {process}"),
-        None => "rules in force".to_owned(),
+    let to: Vec<_> = endpoints.iter().map(lead).collect();
+    let flows: Vec<_> = protocols.iter().map(|protocol| protocol.name()).collect();
+    let flows = format!("new {} flows", flows.join(" and "));
+    let now = if process.is_some() { " now" } else { "" };
+    let by = process.as_ref().map(|name| format!(" (by {name})")).unwrap_or_default();
+    let what = match (to.as_slice(), reject) {
+        ([], true) => format!("reject {flows}"),
+        ([], false) => format!("say nothing of {flows}"),
+        (to, _) => format!("lead {flows} to {}", to.join(" or ")),
     };
-    Some(format!("{node}: {who}: new {protocols} flows {what}"))
+    Some(format!("{node}'s rules{now} {what}{by}"))
 }
 
 /// Its name in the record, in words.

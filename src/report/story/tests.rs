@@ -105,6 +105,33 @@ fn one_look_of_a_watch_tells_of_several_pods() {
 }
 
 #[test]
+fn a_packet_is_told_of_once_for_all_of_its_way() {
+    let mut trial = stories::drain_with_evidence(1);
+    let is_packet = |o: &&Observation| o.source == Source::NodePackets;
+    let first = trial.observations.iter().find(is_packet).cloned().expect("a packet");
+    for (ms, at_node, by, leaves) in [
+        (25_040.95, "worker", "eth0", true),
+        (25_040.97, "control-plane", "eth0", false),
+        // Another one, some time later.
+        (25_055.0, "worker", "veth1", false),
+    ] {
+        let mut seen = first.clone();
+        seen.at = Ms::from_ms(ms);
+        if let Event::Packet { node, interface, out, .. } = &mut seen.event {
+            (*node, *interface, *out) = (at_node.into(), by.into(), leaves);
+        }
+        trial.observations.push(seen);
+    }
+    trial.judge_anew();
+    let story = flow_of(&trial, "tcp-1");
+    let told = story.lines.iter().filter(|line| line.source == Some(Source::NodePackets));
+    let told: Vec<_> = told.map(|line| (line.text.as_str(), line.links.as_slice())).collect();
+    let way = "FIN from 10.244.1.2 (the target): worker in by veth1, out by eth0; control-plane in by eth0";
+    let later = "FIN from 10.244.1.2 (the target): worker in by veth1";
+    assert_eq!(told, [(way, &[1][..]), (later, &[][..])]);
+}
+
+#[test]
 fn thousands_of_flows_are_told_of_in_a_few_lines() {
     let mut trial = stories::drain_with_evidence(1);
     let one = trial.flows.last().cloned().expect("a flow");

@@ -12,9 +12,13 @@ use super::{Line, Mark, Story, sentences};
 use crate::config::shown_text;
 use crate::observation::Bound;
 use crate::report::words;
+use crate::verdict::Fate;
 
 /// As many columns as a line has.
 const WIDTH: usize = 100;
+
+/// Before the fate that befell a flow in a line.
+const ARROW: &str = "←";
 
 /// Up to so many flows of a group are told of one by one.
 const ONE_BY_ONE: usize = 12;
@@ -82,7 +86,7 @@ fn lines(text: &mut String, story: &Story, paint: Paint) {
             paint.dim(&cell(&row.source, source)),
         );
         let end = match (&story.flow, line.mark) {
-            (Some(flow), Mark::End) => format!("  ← {}", flow.fate.name().replace('-', " ")),
+            (Some(flow), Mark::End) => format!(" {ARROW} {}", flow.fate.name().replace('-', " ")),
             _ => String::new(),
         };
         let said = format!("{}{end}", line.text);
@@ -133,7 +137,8 @@ impl Row {
             }
             Some(_) => {}
         }
-        if line.bound == Bound::AtMost {
+        // A gap begins there.
+        if line.bound == Bound::AtMost && line.mark != Mark::Gap {
             time = format!("≤ {time}");
         }
         let source = line.source.as_ref().map(words::of).unwrap_or_default();
@@ -146,7 +151,7 @@ fn group(text: &mut String, group: &Group, paint: Paint) {
     let n = sentences::many(group.flows.len() as u64, &of);
     let what = format!("{n} {}", group.fate.name().replace('-', " "));
     let ids = ids_in_words(group.flows.iter().map(|flow| flow.id.as_str()));
-    let range = range(&group.flows);
+    let range = range(&group.flows, group.fate);
     let before = format!("  {}{}", paint.bold(&what), if range.is_empty() { ": " } else { " " });
     let first = 2 + what.width() + if range.is_empty() { 2 } else { 1 };
     let said = if range.is_empty() { ids } else { format!("{range}: {ids}") };
@@ -159,35 +164,38 @@ fn group(text: &mut String, group: &Group, paint: Paint) {
     }
     if (2..=ONE_BY_ONE).contains(&group.flows.len()) {
         let widest = group.flows.iter().map(|flow| flow.id.len()).max().unwrap_or(0);
-        for flow in &group.flows {
-            let told = format!("      {:widest$}  {}", shown_text(&flow.id), member(flow));
+        let told = |flow: &&Member| !member(flow, group.fate).is_empty();
+        for flow in group.flows.iter().filter(told) {
+            let told =
+                format!("      {:widest$}  {}", shown_text(&flow.id), member(flow, group.fate));
             let _ = writeln!(text, "{}", told.trim_end());
         }
     }
 }
 
 /// `from 1,198.8 to 1,210.4 ms`
-fn range(flows: &[Member]) -> String {
+fn range(flows: &[Member], fate: Fate) -> String {
     let ends = flows.iter().filter_map(|flow| flow.ended_ms);
     let (min, max) = ends
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), end| (min.min(end), max.max(end)));
     let (first, last) = (words::grouped(min, 1), sentences::ms(max));
     match (min.is_finite(), flows.len()) {
         (false, _) => String::new(),
-        (true, 1) => format!("at {last}{}", more(&flows[0])),
+        (true, 1) => format!("at {last}{}", more(&flows[0], fate)),
         (true, _) => format!("from {first} to {last}"),
     }
 }
 
-fn member(flow: &Member) -> String {
+fn member(flow: &Member, fate: Fate) -> String {
     let end = flow.ended_ms.map(|end| format!("{:>12}", sentences::ms(end))).unwrap_or_default();
-    format!("{end}{}", more(flow))
+    format!("{end}{}", more(flow, fate))
 }
 
-fn more(flow: &Member) -> String {
+fn more(flow: &Member, fate: Fate) -> String {
     let outage = flow.outage_ms.map(|ms| format!(", {} without an answer", sentences::ms(ms)));
-    let refused =
-        (flow.refusals > 0).then(|| format!(", refused {}", sentences::times(flow.refusals)));
+    // One refusal is what such a flow's end says.
+    let refused = flow.refusals > u64::from(fate == Fate::Refused);
+    let refused = refused.then(|| format!(", refused {}", sentences::times(flow.refusals)));
     outage.unwrap_or_default() + &refused.unwrap_or_default()
 }
 
@@ -216,8 +224,13 @@ fn wrap(text: &mut String, place: &Place, said: &str, paint: impl Fn(&str) -> St
         let _ = writeln!(text, "{}", format!("{start}{}", paint(line)).trim_end());
         line.clear();
     };
-    for word in said.split_whitespace() {
-        let word = shown_text(word);
+    let mut words = said.split_whitespace();
+    while let Some(word) = words.next() {
+        let mut word = shown_text(word);
+        // An arrow stays with what it points away from.
+        if word == ARROW {
+            word = [word.as_str(), words.next().unwrap_or_default()].join(" ");
+        }
         let indent = if first { place.first } else { place.further };
         if !line.is_empty() && indent + line.width() + 1 + word.width() > WIDTH {
             flush(&mut line, &mut first);

@@ -48,6 +48,7 @@ pub fn trial(trial: &Trial) -> Story {
 pub(super) fn zero(trial: &Trial) -> &'static str {
     let sent = |o: &Observation| matches!(o.event, Event::TriggerSent { .. });
     match trial.outcome {
+        Outcome::Aborted if trial.imported.is_some() => "its report's zero: it has no trigger",
         Outcome::Aborted if !trial.observations.iter().any(sent) => {
             "the moment at which the trial was given up: no trigger was sent"
         }
@@ -86,8 +87,7 @@ pub(super) fn around<'a>(trial: &'a Trial, cast: &Cast, of: Option<Protocol>) ->
         }
     }
     for (observation, protocols) in rules {
-        let protocols: Vec<_> = protocols.iter().map(|protocol| protocol.name()).collect();
-        let text = sentences::rules(&observation.event, &protocols.join(" and "), cast);
+        let text = sentences::rules(&observation.event, &protocols, cast);
         told.extend(text.map(|text| Told::of(observation, text)));
     }
     told.extend(others.into_values().flat_map(in_their_own_words));
