@@ -37,6 +37,7 @@ use std::path::Path;
 
 pub use arms::{Arm, FileKind, Matrix};
 pub use errors::Errors;
+pub(crate) use errors::likely;
 pub use json_schema::{matrix as matrix_schema, scenario as scenario_schema};
 pub use options::cluster;
 pub use scenario::*;

@@ -21,6 +21,7 @@ use crate::verdict::{self, DialRecord, FindingBound, Findings, FlowRecord, Outco
 
 pub use claim::{Claim, ClaimError, UNFINISHED_LOGS};
 pub use folders::name as folder_name;
+pub use go_v01::read as read_go_report;
 pub use io::{ReadError, WriteError, make_folder, read_json, write_atomic, write_json};
 pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 

@@ -3,6 +3,7 @@
 //! Takes trial records; gives tables. Judges nothing, and reads no live state.
 
 mod arms;
+mod chain;
 mod csv;
 mod dials;
 mod flows_csv;
@@ -11,6 +12,7 @@ mod part;
 mod programs;
 mod provenance;
 mod stats;
+pub mod story;
 mod summary_csv;
 mod terminal;
 mod trials_csv;

@@ -60,6 +60,14 @@ fn summary_page() {
 }
 
 #[test]
+fn where_the_time_goes() {
+    let trials = [stories::drain_with_evidence(1), stories::drain_with_evidence(2)];
+    let page = markdown(&[part(&trials)]).unwrap();
+    let section = page.split("\n## ").find(|section| section.starts_with("Where the time goes"));
+    insta::assert_snapshot!(section.expect("a section"));
+}
+
+#[test]
 fn summary_page_of_what_has_no_tcp_and_no_repeats() {
     let mut trial = stories::drain(1);
     trial.flows.retain(|flow| flow.protocol == Protocol::Udp);

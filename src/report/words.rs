@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::arms::Arm;
 use super::stats::Stats;
 use crate::observation::Protocol;
-use crate::verdict::Fate;
+use crate::verdict::{Fate, LinkKind};
 
 /// What was not measured.
 pub(super) const NOT_MEASURED: &str = "-";
@@ -52,7 +52,7 @@ pub(super) fn figure(value: Option<f64>) -> String {
 }
 
 /// With a comma every three digits.
-fn grouped(value: f64, decimals: usize) -> String {
+pub(super) fn grouped(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, fraction) =
         text.split_once('.').map_or((text.as_str(), None), |(w, f)| (w, Some(f)));
@@ -117,6 +117,12 @@ pub(super) fn of(value: &impl Serialize) -> String {
         Ok(serde_json::Value::Null) | Err(_) => NOT_MEASURED.to_owned(),
         Ok(other) => other.to_string(),
     }
+}
+
+/// A link of a chain: `endpoint not serving`. The record's own words, so that who reads one finds it
+/// in the other.
+pub(super) fn link(kind: LinkKind) -> String {
+    of(&kind).replace('-', " ")
 }
 
 #[cfg(test)]

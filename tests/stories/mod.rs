@@ -16,7 +16,8 @@ use drainwatch::config::{
 };
 use drainwatch::observation::Target;
 use drainwatch::observation::{
-    Bound, DialKind, DialOutcome, DialTimes, Event, Identity, Observation, Protocol, Source,
+    Bound, DestroyedBy, DialKind, DialOutcome, DialTimes, EntryChange, Event, Identity,
+    Observation, PacketKind, Protocol, Source,
 };
 use drainwatch::record::{EnvironmentRef, TRIAL_FORMAT, Tool, Trial};
 use drainwatch::verdict::{Findings, Outcome};
@@ -336,6 +337,80 @@ pub fn drain(repeat: u32) -> Trial {
         story.stopped(&flow, 27_310.0);
     }
     story.end(27_310.0)
+}
+
+/// The same, with what the nodes' kernels told: the rules that move to the replacement, the entries of
+/// each UDP flow, and the FIN of the first TCP connection.
+pub fn drain_with_evidence(repeat: u32) -> Trial {
+    let late = f64::from(repeat - 1) * 8.0;
+    let mut trial = drain(repeat);
+    trial.config.evidence = true;
+    let mut seen = |ms: f64, source, event| {
+        trial.observations.push(Observation::at_most(Ms::from_ms(ms), source, event));
+    };
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        seen(-12_000.0, Source::NodeRules, rules(protocol, OLD_IP, None));
+        let process = Some("iptables-restor");
+        seen(2190.0 + late, Source::NodeRules, rules(protocol, NEW_IP, process));
+    }
+    for n in 1..=UDP {
+        let by = f64::from(n) + late;
+        let entry = |change, ip| entry(Protocol::Udp, 100 + n, change, ip);
+        let (new, destroy) = (EntryChange::New, EntryChange::Destroy);
+        seen(-10_900.0 + f64::from(n), Source::NodeConntrack, entry(new, OLD_IP));
+        seen(2195.0 + by, Source::NodeConntrack, entry(destroy, OLD_IP));
+        seen(2196.5 + by, Source::NodeConntrack, entry(new, NEW_IP));
+    }
+    seen(-10_999.0, Source::NodeConntrack, entry(Protocol::Tcp, 1, EntryChange::New, OLD_IP));
+    let fin = Event::Packet {
+        node: "worker".into(),
+        interface: "veth1".into(),
+        out: false,
+        kind: PacketKind::Fin,
+        protocol: Protocol::Tcp,
+        sender: OLD_IP.parse().unwrap(),
+        from: format!("{OLD_IP}:7001").parse().unwrap(),
+        to: "10.0.0.2:60001".parse().unwrap(),
+        icmp_code: None,
+    };
+    trial.observations.push(Observation::exact(
+        Ms::from_ms(25_040.9 + late),
+        Source::NodePackets,
+        fin,
+    ));
+    trial.observations.sort_by(drainwatch::timeline::compare);
+    trial.judge_anew();
+    trial
+}
+
+const OLD_IP: &str = "10.244.1.2";
+const NEW_IP: &str = "10.244.1.3";
+
+fn rules(protocol: Protocol, to: &str, process: Option<&str>) -> Event {
+    let port = if protocol == Protocol::Tcp { 7001 } else { 7002 };
+    Event::Rules {
+        node: "control-plane".into(),
+        protocol,
+        endpoints: vec![format!("{to}:{port}").parse().unwrap()],
+        reject: false,
+        process: process.map(str::to_owned),
+    }
+}
+
+/// What became of the entry of the flow that [`Story::open`] gave this port.
+fn entry(protocol: Protocol, port: u32, change: EntryChange, to: &str) -> Event {
+    let pod = if protocol == Protocol::Tcp { 7001 } else { 7002 };
+    Event::Conntrack {
+        node: "control-plane".into(),
+        change,
+        protocol,
+        client: format!("10.0.0.1:{}", 40_000 + port).parse().unwrap(),
+        to: "10.0.0.2:30072".parse().unwrap(),
+        answered_by: format!("{to}:{pod}").parse().unwrap(),
+        answers_to: format!("10.0.0.2:{}", 60_000 + port).parse().unwrap(),
+        assured: None,
+        by: (change == EntryChange::Destroy).then_some(DestroyedBy::Process),
+    }
 }
 
 /// The app drains and nothing replaces it: some UDP flows are refused once, the others are silent.
