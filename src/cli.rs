@@ -82,7 +82,7 @@ Examples:
   drainwatch plan matrices/paper.toml
   sudo drainwatch apply --setup matrices/paper.toml
   drainwatch summarize results/paper-20261130T140006Z
-  drainwatch explain results/paper-20261130T140006Z/drain-delete/001 udp-3";
+  drainwatch explain results/paper-20261130T140006Z/drain-delete/trial-001.json udp-3";
 
 const APPLY_EXAMPLES: &str = "\
 Examples:
@@ -124,8 +124,8 @@ is; its rows say that they are imported.";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
-  drainwatch explain results/paper-20261130T140006Z/drain-delete/001
-  drainwatch explain results/paper-20261130T140006Z/drain-delete/001 udp-3
+  drainwatch explain results/paper-20261130T140006Z/drain-delete/trial-001.json
+  drainwatch explain results/paper-20261130T140006Z/drain-delete/trial-001.json udp-3
   drainwatch explain tests/go-v0.1/exit-delete/trial-001
 
 Each line is something that was observed, with its time from the trigger, who saw it and how exact that
