@@ -264,6 +264,10 @@ pub(super) const KEYS: &[Key] = &[
         "minAvailable of the pods' PodDisruptionBudget, which may refuse evictions. By default there is \
          no budget.",
     ),
+    key("pod.shell", Kind::Truth, "true").default("false").about(
+        "Whether the app is started by a process that passes no signals on, as by `sh -c` without exec: \
+         the container's first process gets SIGTERM, and the app never hears of it.",
+    ),
     key("service.type", Kind::Word(&["node-port", "cluster-ip"]), "\"node-port\"")
         .default("\"node-port\"")
         .about("The Service's type."),

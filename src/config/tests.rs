@@ -112,7 +112,8 @@ fn one_line_is_a_scenario() {
           "pre_stop": null,
           "replicas": 1,
           "disruption_budget": null,
-          "sysctls": {}
+          "sysctls": {},
+          "shell": false
         },
         "service": {
           "type": "node-port",
