@@ -8,7 +8,7 @@ pub mod environment;
 pub mod local;
 pub mod machine;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -44,8 +44,8 @@ pub trait Cluster: Send + Sync {
     /// The nodes; the first is the control plane.
     fn nodes(&self) -> &[Node];
 
-    /// Makes the images of an archive (OCI layout with a Docker `manifest.json`) known to each
-    /// node that takes pods.
+    /// Makes the images of an archive (OCI layout with a Docker `manifest.json`) known to each node:
+    /// a client pod may stand on one that takes no other pods.
     async fn load_image(&self, archive: &Path) -> Result<(), ClusterError>;
 
     /// A process in a pod's namespaces, as this machine numbers processes: the one of them that was
@@ -109,6 +109,8 @@ pub struct Node {
     pub name: String,
     /// Where clients outside the cluster reach its NodePorts.
     pub address: Ipv4Addr,
+    /// The same, where the cluster has IPv6.
+    pub address6: Option<Ipv6Addr>,
     /// Whether pods of workloads are scheduled on it.
     pub takes_pods: bool,
     /// A process in the node's namespaces, where the provider can tell one.

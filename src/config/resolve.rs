@@ -15,7 +15,8 @@ use serde::de::value::Error as WordError;
 
 use super::errors::{Problem, Problems};
 use super::scenario::{
-    ClusterSpec, EnterBy, Flows, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
+    ClusterSpec, Dials, EnterBy, Flows, IpFamily, ProviderKind, ProxyMode, Readiness, Scenario,
+    Sigterm, Vantage, Via,
 };
 use super::schema;
 use super::settings::{Layer, Setting, Settings};
@@ -147,7 +148,24 @@ impl Resolver<'_> {
             sysctls: sysctls?,
             dns: self.truth("cluster.dns")?,
             pod_sysctls: BTreeSet::from_iter(pod_sysctls?.into_keys()),
+            dual_stack: self.dual_stack()?,
         })
+    }
+
+    fn dual_stack(&mut self) -> Option<bool> {
+        let ip = self.word("flows.ip", IpFamily::Ipv4)?;
+        let (key, ipv6) = ("cluster.dual_stack", ip == IpFamily::Ipv6);
+        let dual_stack = self.get(key, ipv6, |value| match value {
+            Value::Truth(truth) => Some(*truth),
+            _ => None,
+        })?;
+        if ipv6 && !dual_stack {
+            let message = "ip = \"ipv6\" in a cluster without IPv6";
+            let help = "take cluster.dual_stack out, or set it to true";
+            self.blame(["flows.ip", key], At::Value, message.into(), help);
+            return None;
+        }
+        Some(dual_stack)
     }
 
     /// Told here, not when the first cluster is to come up: that may be hours into a run.
@@ -201,6 +219,11 @@ impl Resolver<'_> {
             repeats: self.count("repeats", 5)?,
             evidence: self.truth("evidence")?,
             flows: flows?,
+            dials: Dials {
+                tcp: self.count("dials.tcp", 0)?,
+                udp: self.count("dials.udp", 0)?,
+                timeout: self.time("dials.timeout", Dials::DEFAULT_TIMEOUT)?,
+            },
             pod: pod?,
             service: service?,
         })
@@ -314,25 +337,83 @@ impl Resolver<'_> {
             let help = "silence between two heartbeats is none: make it several intervals";
             self.blame(["flows.silent_after", &full], At::Value, message, help);
         }
-        let enter_by = self.enter_by(cluster);
+        let source_port = self.source_port([("flows.tcp", tcp), ("flows.udp", udp)]);
+        let via = self.word("flows.via", Via::NodePort);
+        let from = self.word("flows.from", Vantage::Outside);
+        self.route(via, from, cluster);
+        let enter_by = self.enter_by(cluster, via, from);
         Some(Flows {
             tcp: tcp?,
             udp: udp?,
             tcp_interval: tcp_interval?,
             udp_interval: udp_interval?,
             silent_after: silent_after?,
+            via: via?,
+            from: from?,
             enter_by: enter_by?,
+            ip: self.word("flows.ip", IpFamily::Ipv4)?,
+            source_port: source_port?,
         })
     }
 
-    fn enter_by(&mut self, cluster: Option<&ClusterSpec>) -> Option<EnterBy> {
+    fn source_port(&mut self, flows: [(&str, Option<u32>); 2]) -> Option<Option<u16>> {
+        let key = "flows.source_port";
+        let first = self.get(key, None, |value| match value {
+            Value::Count(port) => Some(u16::try_from(*port).ok()),
+            _ => None,
+        })?;
+        let Some(port) = first else { return Some(None) };
+        let most = flows.into_iter().filter_map(|(key, count)| Some((key, count?)));
+        let Some((flows, count)) = most.max_by_key(|(_, count)| *count) else { return Some(first) };
+        let last = u32::from(u16::MAX);
+        if u32::from(port) + count.saturating_sub(1) <= last {
+            return Some(first);
+        }
+        let message =
+            format!("source_port = {port} is too high for {count} flows: ports end at {last}");
+        let help = format!("begin at {} or below", (last + 1).saturating_sub(count));
+        self.blame([key, flows], At::Value, message, &help);
+        None
+    }
+
+    /// Whether there is a way from where the clients stand to where they go.
+    fn route(&mut self, via: Option<Via>, from: Option<Vantage>, cluster: Option<&ClusterSpec>) {
+        let local = cluster.is_some_and(|cluster| is_local(cluster.provider));
+        let message = match (via, from) {
+            (Some(Via::ClusterIp), Some(Vantage::Outside)) => {
+                "via = \"cluster-ip\" from outside: no route leads to a Service's own address"
+            }
+            (Some(Via::Pod), Some(Vantage::Outside)) if local => {
+                "via = \"pod\" from outside: no route leads to a local cluster's pods"
+            }
+            _ => return,
+        };
+        let help = "set flows.from to \"node\" or \"pod\"";
+        self.blame(["flows.via", "flows.from"], At::Value, message.into(), help);
+    }
+
+    fn enter_by(
+        &mut self,
+        cluster: Option<&ClusterSpec>,
+        via: Option<Via>,
+        from: Option<Vantage>,
+    ) -> Option<EnterBy> {
         let nodes = cluster?.nodes;
-        let default = if nodes >= 2 { "other-node" } else { "pod-node" };
+        // A hostPort is one of the pod's node: from outside no other node has a part in it.
+        let by_pod_node = via? == Via::HostPort && from? == Vantage::Outside;
+        let default = if nodes >= 2 && !by_pod_node { "other-node" } else { "pod-node" };
         let enter_by = EnterBy::from(self.text("flows.enter_by", Some(default.into()))??);
         if enter_by == EnterBy::OtherNode && nodes < 2 {
             let message = "enter_by = \"other-node\" in a cluster of one node";
             let help = "enter by \"pod-node\", or have at least 2 nodes";
             self.blame(["flows.enter_by", "cluster.nodes"], At::Value, message.into(), help);
+            return None;
+        }
+        if enter_by == EnterBy::OtherNode && by_pod_node {
+            let message = "enter_by = \"other-node\" with via = \"host-port\" from outside: only the \
+                           pod's node has its hostPort";
+            let help = "enter by \"pod-node\", or set flows.from to \"node\" or \"pod\"";
+            self.blame(["flows.enter_by", "flows.via"], At::Value, message.into(), help);
             return None;
         }
         if let EnterBy::Named(name) = &enter_by
@@ -431,6 +512,9 @@ mod tests {
                 "service.external_traffic_policy" | "service.internal_traffic_policy" => {
                     as_word::<TrafficPolicy>(value).is_some()
                 }
+                "flows.via" => as_word::<Via>(value).is_some(),
+                "flows.from" => as_word::<Vantage>(value).is_some(),
+                "flows.ip" => as_word::<IpFamily>(value).is_some(),
                 "cluster.provider" => as_word::<ProviderKind>(value).is_some(),
                 "cluster.proxy_mode" => as_word::<ProxyMode>(value).is_some(),
                 _ => false,

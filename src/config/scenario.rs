@@ -60,6 +60,9 @@ pub struct Scenario {
     pub evidence: bool,
     /// The flows.
     pub flows: Flows,
+    /// New connections made beside them.
+    #[serde(default)]
+    pub dials: Dials,
     /// The pod.
     pub pod: Pod,
     /// The Service.
@@ -115,11 +118,107 @@ pub struct Flows {
     #[serde(rename = "silent_after_ms", with = "ms")]
     #[schemars(with = "f64")]
     pub silent_after: Duration,
-    /// The node whose NodePort the flows enter by.
+    /// What address the flows go to.
+    #[serde(default)]
+    pub via: Via,
+    /// Where the flows' clients stand.
+    #[serde(default)]
+    pub from: Vantage,
+    /// The node that the flows enter by: whose NodePort they go to, and on which clients stand that do
+    /// not stand outside.
     pub enter_by: EnterBy,
+    /// The family of the addresses that they go to and come from.
+    #[serde(default)]
+    pub ip: IpFamily,
+    /// The first of the flows' source ports, where they are fixed: `tcp-1` and `udp-1` have this one,
+    /// the next ones the next.
+    #[serde(default)]
+    pub source_port: Option<u16>,
+}
+
+/// New connections that are made from settle on: each asks once, and ends with its first answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Dials {
+    /// TCP connections a second, evenly spaced.
+    pub tcp: u32,
+    /// First datagrams of new sockets a second, evenly spaced.
+    pub udp: u32,
+    /// No answer for this long, and a dial has timed out.
+    #[serde(rename = "timeout_ms", with = "ms")]
+    #[schemars(with = "f64")]
+    pub timeout: Duration,
+}
+
+impl Dials {
+    /// How long a dial may go without an answer where nothing else is said.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// Whether any are made.
+    pub fn any(&self) -> bool {
+        self.tcp > 0 || self.udp > 0
+    }
+}
+
+impl Default for Dials {
+    fn default() -> Self {
+        Self { tcp: 0, udp: 0, timeout: Self::DEFAULT_TIMEOUT }
+    }
 }
 
 /// The node whose NodePort the flows enter by. Written as in TOML: `"other-node"`, `"pod-node"`
+/// What address the flows go to.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Via {
+    /// A node's address and the Service's NodePort.
+    #[default]
+    NodePort,
+    /// The Service's own address in the cluster.
+    ClusterIp,
+    /// The address of the pod's node and a port of that node that leads to the pod.
+    HostPort,
+    /// The pod's own address.
+    Pod,
+}
+
+impl Via {
+    /// Whether the Service, and so kube-proxy, leads there.
+    pub fn is_of_service(self) -> bool {
+        matches!(self, Self::NodePort | Self::ClusterIp)
+    }
+}
+
+/// A family of addresses.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum IpFamily {
+    /// IPv4
+    #[default]
+    Ipv4,
+    /// IPv6
+    Ipv6,
+}
+
+/// Where the flows' clients stand.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Vantage {
+    /// Outside the cluster's nodes, where the runner is.
+    #[default]
+    Outside,
+    /// In the net namespace of the node that the flows enter by.
+    Node,
+    /// In the net namespace of a pod on that node.
+    Pod,
+}
+
+/// The node that the flows enter by. Written as in TOML: `"other-node"`, `"pod-node"`
 /// or a node's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "String", into = "String")]
@@ -172,6 +271,9 @@ pub struct ClusterSpec {
     /// scenario's pod sets.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub pod_sysctls: BTreeSet<String>,
+    /// Whether nodes, pods and Services have addresses of IPv6 beside those of IPv4.
+    #[serde(default)]
+    pub dual_stack: bool,
 }
 
 /// Who makes the cluster.

@@ -77,6 +77,9 @@ impl Key {
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// Flows of one protocol in a trial.
 const MAX_FLOWS: u32 = 100_000;
+/// New connections of one protocol a second. Each has its source port to itself for 30 s at least, which
+/// more of them would run out of.
+const MAX_DIALS: u32 = 900;
 const MAX_REPEATS: u32 = 10_000;
 const MAX_NODES: u32 = 16;
 const MAX_FAILURES: u32 = 1_000;
@@ -106,6 +109,8 @@ const POLICIES: &[&str] = &["cluster", "local"];
 const TIME: Kind = Kind::Time { min: Duration::ZERO, whole_seconds: false };
 /// A time between two heartbeats.
 const INTERVAL: Kind = Kind::Time { min: Duration::from_millis(1), whole_seconds: false };
+/// A time within which to be answered.
+const DIAL_TIME: Kind = Kind::Time { min: Duration::from_millis(10), whole_seconds: false };
 /// What Kubernetes takes in seconds, and not as 0.
 const SECONDS: Kind = Kind::Time { min: Duration::from_secs(1), whole_seconds: true };
 /// What Kubernetes takes in seconds, 0 too.
@@ -200,11 +205,42 @@ pub(super) const KEYS: &[Key] = &[
     key("flows.silent_after", INTERVAL, "\"2s\"")
         .default("\"2s\"")
         .about("No answer for this long is silence. Longer than both intervals."),
+    key("flows.via", Kind::Word(&["node-port", "cluster-ip", "host-port", "pod"]), "\"node-port\"")
+        .default("\"node-port\"")
+        .about(
+            "What address the flows go to. \"node-port\": a node's, at the Service's NodePort. \
+             \"cluster-ip\": the Service's own; only from a node or a pod. \"host-port\": the pod's \
+             node's, at a hostPort of the pod. \"pod\": the pod's own; only from a node or a pod.",
+        ),
+    key("flows.from", Kind::Word(&["outside", "node", "pod"]), "\"outside\"")
+        .default("\"outside\"")
+        .about(
+            "Where the flows' clients stand: \"outside\" of the nodes, in the net namespace of the \
+             \"node\" that they enter by, or in that of a client \"pod\" on it.",
+        ),
     key("flows.enter_by", Kind::EnterBy, "\"other-node\"").about(
-        "The node whose NodePort the flows enter by: \"other-node\" (one that the pod is not on), \
-         \"pod-node\" (the pod's own) or a node's name. By default \"other-node\", in a cluster of one \
-         node \"pod-node\".",
+        "The node whose NodePort the flows enter by, and on which clients stand that do not stand \
+         outside: \"other-node\" (one that the pod is not on), \"pod-node\" (the pod's own) or a \
+         node's name. By default \"other-node\"; \"pod-node\" in a cluster of one node, and from \
+         outside with via = \"host-port\".",
     ),
+    key("flows.ip", Kind::Word(&["ipv4", "ipv6"]), "\"ipv4\"").default("\"ipv4\"").about(
+        "The family of the flows' addresses. \"ipv6\" needs a cluster with both families, which the \
+         arm's is then by default.",
+    ),
+    key("flows.source_port", Kind::Count { min: 1024, max: 65_535 }, "40000").about(
+        "The first of fixed source ports: tcp-1 and udp-1 have this one, the next ones the next. By \
+         default each flow has a port that the kernel chooses.",
+    ),
+    key("dials.tcp", Kind::Count { min: 0, max: MAX_DIALS }, "50")
+        .default("0")
+        .about("New TCP connections a second, evenly spaced, each with one question and its first answer."),
+    key("dials.udp", Kind::Count { min: 0, max: MAX_DIALS }, "50")
+        .default("0")
+        .about("New UDP sockets a second, evenly spaced, each with one datagram and its first answer."),
+    key("dials.timeout", DIAL_TIME, "\"1s\"")
+        .default("\"1s\"")
+        .about("No answer for this long, and a new connection has timed out."),
     key("pod.readiness_period", SECONDS, "\"1s\"")
         .default("\"1s\"")
         .about("The readiness probe's periodSeconds. Whole seconds."),
@@ -261,6 +297,10 @@ pub(super) const KEYS: &[Key] = &[
     key("cluster.proxy_mode", Kind::Word(&["iptables", "nftables", "ipvs"]), "\"iptables\"")
         .default("\"iptables\"")
         .about("kube-proxy's mode."),
+    key("cluster.dual_stack", Kind::Truth, "true").about(
+        "Whether nodes, pods and Services have IPv6 addresses beside IPv4 ones. By default with \
+         flows.ip = \"ipv6\" alone.",
+    ),
     key("cluster.dns", Kind::Truth, "true").default("false").about(
         "Whether the cluster has DNS (CoreDNS), for workloads that look names up. Names outside the \
          cluster are refused.",
@@ -313,6 +353,7 @@ pub(super) const LONGEST_SYSCTL: usize = 200;
 /// Keys that hold other keys, and what they are about.
 pub(super) const TABLES: &[(&str, &str)] = &[
     ("flows", "The flows held to the pod."),
+    ("dials", "New connections made from settle on, by the way that the flows go."),
     ("rollout", "How a rollout goes on: the Deployment's rollingUpdate. Not both of them nothing."),
     ("pod", "The pod: its readiness probe, its preStop hook, how many there are of it."),
     (

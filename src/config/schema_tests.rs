@@ -97,9 +97,11 @@ fn every_default_of_the_table_is_the_parsers() {
         "rollout.max_unavailable",
         "observe_for",
         "flows.enter_by",
+        "flows.source_port",
         "pod.pre_stop",
         "pod.pre_stop_exec",
         "pod.disruption_budget",
+        "cluster.dual_stack",
     ];
     assert_eq!(without, conditional);
     assert_eq!(parse("sigterm = 'exit'").unwrap().arms[0].cluster.kubernetes, DEFAULT_KUBERNETES);

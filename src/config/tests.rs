@@ -40,6 +40,31 @@ pub(super) fn scenario(text: &str, set: &[&str]) -> Arm {
     read(text, set).unwrap_or_else(|e| panic!("{e}")).arms.remove(0)
 }
 
+/// Clients that stand on another node still reach the pod's hostPort; from outside it is the pod's
+/// node that is addressed.
+#[test]
+fn a_host_port_is_entered_by_the_pods_node() {
+    let flows = |text: &str| scenario(text, &[]).config.flows;
+    let outside = flows("sigterm = 'exit'\nflows.via = 'host-port'");
+    assert_eq!(outside.enter_by, EnterBy::PodNode);
+    let within = flows("sigterm = 'exit'\nflows.via = 'host-port'\nflows.from = 'pod'");
+    assert_eq!(within.enter_by, EnterBy::OtherNode);
+}
+
+#[test]
+fn flows_of_ipv6_get_a_cluster_that_has_it() {
+    let dual_stack = |text: &str| scenario(text, &[]).cluster.dual_stack;
+    assert!(!dual_stack("sigterm = 'exit'"));
+    assert!(dual_stack("sigterm = 'exit'\nflows.ip = 'ipv6'"));
+    assert!(dual_stack("sigterm = 'exit'\ncluster.dual_stack = true"));
+}
+
+#[test]
+fn the_last_source_port_may_be_used() {
+    let text = "sigterm = 'exit'\nflows.tcp = 2\nflows.udp = 6\nflows.source_port = 65530";
+    assert_eq!(scenario(text, &[]).config.flows.source_port, Some(65530));
+}
+
 #[test]
 fn one_line_is_a_scenario() {
     let arm = scenario("sigterm = 'drain'", &[]);
@@ -70,7 +95,16 @@ fn one_line_is_a_scenario() {
           "tcp_interval_ms": 100,
           "udp_interval_ms": 20,
           "silent_after_ms": 2000,
-          "enter_by": "other-node"
+          "via": "node-port",
+          "from": "outside",
+          "enter_by": "other-node",
+          "ip": "ipv4",
+          "source_port": null
+        },
+        "dials": {
+          "tcp": 0,
+          "udp": 0,
+          "timeout_ms": 1000
         },
         "pod": {
           "readiness_period_ms": 1000,
@@ -93,7 +127,8 @@ fn one_line_is_a_scenario() {
         "nodes": 2,
         "proxy_mode": "iptables",
         "sysctls": {},
-        "dns": false
+        "dns": false,
+        "dual_stack": false
       }
     }
     "#);
@@ -214,6 +249,30 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
 #[case::entry_name(
     "sigterm = 'exit'\nflows.enter_by = 'a b'",
     "2:18 `flows.enter_by` cannot be `a b`: no node has such a name"
+)]
+#[case::no_route_to_the_service(
+    "sigterm = 'exit'\nflows.via = 'cluster-ip'",
+    "2:13 via = \"cluster-ip\" from outside: no route leads to a Service's own address"
+)]
+#[case::no_route_to_the_pod(
+    "sigterm = 'exit'\nflows.from = 'outside'\nflows.via = 'pod'",
+    "3:13 via = \"pod\" from outside: no route leads to a local cluster's pods"
+)]
+#[case::host_port_of_another_node(
+    "sigterm = 'exit'\nflows.via = 'host-port'\nflows.enter_by = 'other-node'",
+    "3:18 enter_by = \"other-node\" with via = \"host-port\" from outside: only the pod's node has its hostPort"
+)]
+#[case::ipv6_without_it(
+    "sigterm = 'exit'\nflows.ip = 'ipv6'\ncluster.dual_stack = false",
+    "2:12 ip = \"ipv6\" in a cluster without IPv6"
+)]
+#[case::source_ports_beyond_the_last(
+    "sigterm = 'exit'\nflows.source_port = 65530",
+    "2:21 source_port = 65530 is too high for 10 flows: ports end at 65535"
+)]
+#[case::source_port_of_the_system(
+    "sigterm = 'exit'\nflows.source_port = 80",
+    "2:21 `flows.source_port` must be at least 1024"
 )]
 #[case::version(
     "sigterm = 'exit'\ncluster.kubernetes = 'v1.34.0'",

@@ -5,7 +5,9 @@
 
 mod clocks;
 mod context;
+mod dials;
 mod difference;
+mod entry;
 mod events;
 mod evidence;
 mod kernel;

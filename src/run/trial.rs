@@ -9,7 +9,6 @@ mod finish;
 mod settle;
 mod target;
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use kube::api::Api;
@@ -19,6 +18,8 @@ use tokio::time::Instant;
 
 use super::clocks;
 use super::context::ArmContext;
+use super::dials;
+use super::entry::Entry;
 use super::events::{Phase, RunEvent};
 use super::evidence;
 use super::kernel::Kernel;
@@ -27,10 +28,10 @@ use super::pace;
 use super::preflight::{self, Failure, held};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation};
-use crate::config::Scenario;
 use crate::evidence::Evidence;
-use crate::flow::{self, FlowSpec, Flows};
-use crate::observation::{Protocol, Seen, Sink, Target};
+use crate::flow::dials::{Dials, DialsState};
+use crate::flow::{self, Flows};
+use crate::observation::{Seen, Sink, Target};
 use crate::record::{Check, Trial};
 use crate::trigger::{self, Aim};
 use crate::watch::{LogView, PodsView, SlicesView, Watching};
@@ -68,6 +69,7 @@ struct Run<'a> {
     slices: Watching<SlicesView>,
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
+    dials: Option<Dials>,
     evidence: Option<Evidence>,
     /// What the record should say of how it was measured.
     warnings: Vec<String>,
@@ -102,6 +104,7 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> (Tri
         seen,
         log: None,
         flows: None,
+        dials: None,
         evidence: None,
         warnings: Vec::new(),
         target: None,
@@ -158,26 +161,22 @@ impl Run<'_> {
         let target = self.target_ready().await?;
 
         self.phase(Phase::Preflight, None);
-        let entry = preflight::node_to_enter_by(
-            self.context.cluster.nodes(),
-            &config.flows.enter_by,
-            &target.node,
-        )?;
+        let cluster = self.context.cluster;
+        let entry = Entry::find(cluster, config, &self.workload, ports, &target).await?;
         let instance = self.build_is_ours(&target.uid).await?;
         self.checks.push(held::build_is_ours(format!("instance {instance}")));
         self.endpoint_is_target(&target.uid).await?;
         self.checks.push(held::endpoint_is_target(format!("pod {}", target.pod)));
-        preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
+        preflight::dial(&entry, &target.uid, PREFLIGHT_LIMIT).await?;
         if config.evidence {
-            self.listen(ports);
+            self.listen(ports, &entry);
         }
-        let entry_address = format!("{} ({}), port {}", entry.name, entry.address, ports.tcp);
-        self.checks.push(held::rules_programmed(entry_address));
-        let cluster = self.context.cluster;
+        self.checks.push(held::rules_programmed(entry.words()));
         self.kernel.watch(cluster, &self.pods.view());
         self.checks.push(self.kernel.conntrack_has_room(cluster.nodes(), &machine, config)?);
         let opening = Instant::now();
-        let flows = flow::start(specs(config, entry.address, ports), self.sink.clone())
+        let (namespace, specs) = (entry.namespace.clone(), entry.specs(config));
+        let flows = flow::start_in(namespace, specs, self.sink.clone())
             .map_err(|error| preflight::limits(format!("no thread for the flows: {error}")))?;
         let flows = self.flows.insert(flows);
         if let Err(missing) = flows.all_answered(PREFLIGHT_LIMIT).await {
@@ -192,7 +191,7 @@ impl Run<'_> {
         preflight::by_target(&target.uid, &instance, answered)?;
         let all = states.len();
         self.checks.push(held::flows_answered(format!("{all} of {all} within {took:.0} ms")));
-        let target = Target { instance, entry_node: entry.name.clone(), ..target };
+        let target = Target { instance, entry_node: entry.node.clone(), ..target };
         self.target = Some(target.clone());
         self.clocks_bounded(&target.uid)?;
         let pods = self.all_ready(&target).await?;
@@ -205,6 +204,7 @@ impl Run<'_> {
         }
 
         self.phase(Phase::Settle, Some(config.settle));
+        self.dial(&entry)?;
         self.mark();
         let (before, in_pod) = (self.counters(), self.kernel.dropped_in_pod(&target.uid));
         let began = Instant::now();
@@ -217,20 +217,39 @@ impl Run<'_> {
         let in_pod =
             self.kernel.dropped_in_pod(&target.uid).zip(in_pod).map(|(a, b)| a.saturating_sub(b));
         self.checks.push(pace::dropped_in_settle(&before, &after, in_pod)?);
+        if self.dials.is_some() {
+            self.checks.push(dials::settled(&self.dial_states())?);
+        }
 
         self.phase(Phase::Observe, Some(self.context.arm.expected_story()));
         self.started_at = jiff::Timestamp::now();
         let sent = self.fire(&trigger).await?;
         self.observe(&target.uid, &sent).await;
+        dials::all_made_here(&self.dial_states())?;
         Ok(())
+    }
+
+    /// Begins to make new connections, if the scenario has any.
+    fn dial(&mut self, entry: &Entry) -> Result<(), Failure> {
+        let specs = dials::specs(&self.context.arm.config, entry);
+        if !specs.is_empty() {
+            let dials = flow::dials::start_in(entry.namespace.clone(), specs, self.sink.clone());
+            let failed = |error| preflight::dials_made(format!("no thread for them: {error}"));
+            self.dials = Some(dials.map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    fn dial_states(&self) -> Vec<DialsState> {
+        self.dials.as_ref().map(Dials::states).unwrap_or_default()
     }
 
     /// Opens the evidence's listeners. They must stand before the first flow: the kernel tells of
     /// an entry's end only where somebody listened when it was made.
-    fn listen(&mut self, ports: NodePorts) {
+    fn listen(&mut self, ports: NodePorts, entry: &Entry) {
         let nodes = self.context.cluster.nodes();
         let mode = self.context.arm.cluster.proxy_mode;
-        match evidence::start(nodes, &self.workload, ports, mode, &self.sink) {
+        match evidence::start(nodes, &self.workload, ports, entry, mode, &self.sink) {
             Ok(evidence) => self.evidence = evidence,
             Err(error) => self.warnings.push(format!("no kernel evidence: {error}")),
         }
@@ -300,15 +319,4 @@ impl Run<'_> {
     fn phase(&self, phase: Phase, expected: Option<Duration>) {
         self.context.tell(RunEvent::Phase { phase, expected });
     }
-}
-
-/// The scenario's flows, to one node's ports.
-fn specs(config: &Scenario, node: Ipv4Addr, ports: NodePorts) -> Vec<FlowSpec> {
-    let Scenario { flows, .. } = config;
-    let of = |protocol, count, port, interval| {
-        flow::specs(protocol, count, (node, port).into(), interval, flows.silent_after)
-    };
-    let mut specs = of(Protocol::Tcp, flows.tcp as usize, ports.tcp, flows.tcp_interval);
-    specs.extend(of(Protocol::Udp, flows.udp as usize, ports.udp, flows.udp_interval));
-    specs
 }

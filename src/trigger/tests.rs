@@ -201,6 +201,7 @@ fn a_node_that_the_flows_or_the_api_need_is_not_stopped() {
     let node = |name: &str| crate::cluster::Node {
         name: name.into(),
         address: std::net::Ipv4Addr::LOCALHOST,
+        address6: None,
         takes_pods: true,
         pid: None,
     };

@@ -191,6 +191,7 @@ fn icmp(by: Option<&Observation>) -> String {
     let from = sender.map_or(String::new(), |sender| format!(" from {sender}"));
     match (kind, code, errno) {
         (Some(3), Some(3), _) => format!("ICMP port unreachable{from}"),
+        (Some(1), Some(4), _) => format!("ICMPv6 port unreachable{from}"),
         (Some(kind), Some(code), _) => format!("ICMP type {kind} code {code}{from}"),
         (_, _, Some(errno)) => format!("unreachable (errno {errno}){from}"),
         _ => format!("connection refused{from}"),

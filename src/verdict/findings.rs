@@ -67,6 +67,7 @@ pub(super) fn findings(
         unused_drain_ms: unused_drain(flows, config, sigterm, last_move)
             .inspect(|_| bounds.note("unused_drain_ms", last_move, sigterm)),
         app_shutdown_ms: app_shutdown(world),
+        dials: Default::default(), // by `super::dials`
     };
     if findings.app_shutdown_ms.is_some() {
         // Both read by the probe, on one clock.

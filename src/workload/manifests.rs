@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{CONTAINER, TRIAL_LABEL, Workload, image};
 use crate::config::{
-    PreStop, Readiness, Rollout, Scenario, ServiceType, SessionAffinity, Share, Sigterm,
-    TrafficPolicy,
+    IpFamily, PreStop, Readiness, Rollout, Scenario, ServiceType, SessionAffinity, Share, Sigterm,
+    TrafficPolicy, Via,
 };
 use drainwatch_probe::{READYZ_PORT, TCP_PORT, UDP_PORT};
 
@@ -46,16 +46,17 @@ impl Workload {
         let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
         let sysctls = scenario.pod.sysctls.iter();
         let sysctls: Vec<_> = sysctls.map(|(n, v)| json!({"name": n, "value": v})).collect();
+        let mut tcp = json!({"name": "tcp", "containerPort": TCP_PORT, "protocol": "TCP"});
+        let mut udp = json!({"name": "udp", "containerPort": UDP_PORT, "protocol": "UDP"});
+        if scenario.flows.via == Via::HostPort {
+            tcp["hostPort"] = json!(TCP_PORT);
+            udp["hostPort"] = json!(UDP_PORT);
+        }
         let mut pod = json!({
             "terminationGracePeriodSeconds": scenario.grace_period.as_secs(),
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
-            "securityContext": {
-                "runAsNonRoot": true,
-                "runAsUser": 65532,
-                "runAsGroup": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": pod_security(),
             "containers": [{
                 "name": CONTAINER,
                 "image": image::image_name(),
@@ -66,8 +67,8 @@ impl Workload {
                     field("POD_UID", "metadata.uid"),
                 ],
                 "ports": [
-                    {"name": "tcp", "containerPort": TCP_PORT, "protocol": "TCP"},
-                    {"name": "udp", "containerPort": UDP_PORT, "protocol": "UDP"},
+                    tcp,
+                    udp,
                     {"name": "readyz", "containerPort": READYZ_PORT, "protocol": "TCP"},
                 ],
                 "readinessProbe": {
@@ -75,11 +76,7 @@ impl Workload {
                     "periodSeconds": scenario.pod.readiness_period.as_secs(),
                     "failureThreshold": scenario.pod.readiness_failures,
                 },
-                "securityContext": {
-                    "allowPrivilegeEscalation": false,
-                    "readOnlyRootFilesystem": true,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": container_security(),
             }],
         });
         if let Some(hook) = &scenario.pod.pre_stop {
@@ -108,6 +105,11 @@ impl Workload {
                 ServiceType::NodePort => "NodePort",
                 ServiceType::ClusterIp => "ClusterIP",
             },
+            "ipFamilyPolicy": "SingleStack",
+            "ipFamilies": [match scenario.flows.ip {
+                IpFamily::Ipv4 => "IPv4",
+                IpFamily::Ipv6 => "IPv6",
+            }],
             "selector": {"app": self.name},
             "sessionAffinity": match session_affinity {
                 SessionAffinity::None => "None",
@@ -144,6 +146,25 @@ impl Workload {
             },
         }))
     }
+}
+
+/// What Pod Security's level "restricted" asks of a pod.
+pub(super) fn pod_security() -> Value {
+    json!({
+        "runAsNonRoot": true,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+/// What it asks of a container.
+pub(super) fn container_security() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    })
 }
 
 fn pre_stop(hook: &PreStop) -> Value {

@@ -3,6 +3,7 @@
 //! Takes a scenario and a trial's name; creates and removes objects. Knows nothing of flows, watches
 //! or verdicts.
 
+mod client;
 pub mod image;
 mod manifests;
 
@@ -14,7 +15,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::config::Scenario;
+use crate::config::{Scenario, Via};
 
 /// The namespace of every trial in a cluster of our own.
 pub const NAMESPACE: &str = "drainwatch";
@@ -37,13 +38,13 @@ pub struct Workload {
     pub name: String,
 }
 
-/// The node ports that the API gave to the Service.
+/// The node ports that the API gave to the Service; none to one of type ClusterIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePorts {
     /// For TCP flows.
-    pub tcp: u16,
+    pub tcp: Option<u16>,
     /// For UDP flows.
-    pub udp: u16,
+    pub udp: Option<u16>,
 }
 
 impl Workload {
@@ -78,10 +79,7 @@ impl Workload {
             let port = ports.iter().find(|port| port.name.as_deref() == Some(name))?;
             u16::try_from(port.node_port?).ok()
         };
-        match (node_port("tcp"), node_port("udp")) {
-            (Some(tcp), Some(udp)) => Ok(NodePorts { tcp, udp }),
-            _ => Err(WorkloadError::NoNodePort(self.name.clone())),
-        }
+        Ok(NodePorts { tcp: node_port("tcp"), udp: node_port("udp") })
     }
 
     /// Has the Deployment make the others of its pods, and the target the first of them to go.
@@ -134,6 +132,7 @@ impl Workload {
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), NAMESPACE);
         let ours = ListParams::default().labels(&self.selector());
+        let clients = ListParams::default().labels(&self.client_selector());
         let at_once = DeleteParams::default().grace_period(0);
         let removal = async {
             let background = DeleteParams::background();
@@ -143,7 +142,9 @@ impl Workload {
             sets.delete_collection(&background, &ours).await?;
             loop {
                 pods.delete_collection(&at_once, &ours).await?;
+                pods.delete_collection(&at_once, &clients).await?;
                 if pods.list_metadata(&ours).await?.items.is_empty()
+                    && pods.list_metadata(&clients).await?.items.is_empty()
                     && sets.list_metadata(&ours).await?.items.is_empty()
                 {
                     return Ok(());
@@ -159,11 +160,13 @@ impl Workload {
 }
 
 /// Creates the trials' namespace and waits for its default service account, without which no pod
-/// is admitted. A scenario whose pods set sysctls needs one in which Pod Security lets them.
+/// is admitted.
 pub async fn prepare(client: &kube::Client, scenario: &Scenario) -> Result<(), WorkloadError> {
     use k8s_openapi::api::core::v1::ServiceAccount;
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let level = if scenario.pod.sysctls.is_empty() { "restricted" } else { "privileged" };
+    // At any other level pods with a hostPort or with sysctls of their own are turned away.
+    let plain = scenario.pod.sysctls.is_empty() && scenario.flows.via != Via::HostPort;
+    let level = if plain { "restricted" } else { "privileged" };
     let labels = json!({"pod-security.kubernetes.io/enforce": level});
     let namespace = json!({"metadata": {"name": NAMESPACE, "labels": labels}});
     namespaces.create(&PostParams::default(), &typed(namespace)?).await?;
@@ -200,15 +203,15 @@ pub enum WorkloadError {
     /// A manifest of ours is not what the API's types say.
     #[error("a manifest does not fit its type: {0}")]
     Manifest(serde_json::Error),
-    /// The Service came back without node ports.
-    #[error("Service {0} was given no node ports")]
-    NoNodePort(String),
     /// The namespace has no default service account.
     #[error("namespace {NAMESPACE} has no default service account after {REMOVAL_LIMIT:?}")]
     NoServiceAccount,
     /// The budget's controller did not count its pods.
     #[error("the disruption budget {0} has not counted its pods after {1:?}")]
     NotCounted(String, Duration),
+    /// The client pod does not run.
+    #[error("pod {0} on {1} does not run after {RUNS_WITHIN:?}: {2}", RUNS_WITHIN = client::RUNS_WITHIN)]
+    ClientDoesNotRun(String, String, String),
     /// Objects did not go.
     #[error("pods of {0} are still listed after {1:?}")]
     Stays(String, Duration),

@@ -30,6 +30,7 @@ pub fn spec() -> ClusterSpec {
         sysctls: BTreeMap::new(),
         dns: false,
         pod_sysctls: Default::default(),
+        dual_stack: false,
     }
 }
 

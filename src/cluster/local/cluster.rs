@@ -44,8 +44,7 @@ impl Cluster for LocalCluster {
     }
 
     async fn load_image(&self, archive: &Path) -> Result<(), ClusterError> {
-        let nodes = self.nodes.iter().filter(|node| node.takes_pods);
-        images::import(&self.ctr, nodes, archive).await
+        images::import(&self.ctr, self.nodes.iter(), archive).await
     }
 
     fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {

@@ -70,6 +70,7 @@ pub(super) async fn start(
             .map(|node| crate::cluster::Node {
                 name: node.name,
                 address: node.address,
+                address6: node.address6,
                 takes_pods: node.takes_pods,
                 pid: Some(node.pid),
             })

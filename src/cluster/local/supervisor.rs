@@ -187,6 +187,10 @@ impl<'a> Supervisor<'a> {
             cgroup::enter(&node.cgroup, Pid::from_raw(*pid))?;
             let mut sysctls = self.order.spec.sysctls.clone();
             sysctls.entry("net.ipv4.ip_forward".into()).or_insert_with(|| "1".into());
+            if node.ipv6.is_some() {
+                let forwarding = "net.ipv6.conf.all.forwarding";
+                sysctls.entry(forwarding.into()).or_insert_with(|| "1".into());
+            }
             let order = NodeOrder {
                 node: node.name.clone(),
                 components: self.order.components.clone(),
@@ -207,6 +211,7 @@ impl<'a> Supervisor<'a> {
         let nodes = layout.nodes.iter().zip(&pids).map(|(node, pid)| UpNode {
             name: node.name.clone(),
             address: node.address,
+            address6: node.ipv6.as_ref().map(|ipv6| ipv6.address),
             takes_pods: node.takes_pods,
             pid: *pid,
         });

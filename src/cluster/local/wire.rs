@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,8 @@ pub(super) enum Report {
 pub(super) struct UpNode {
     pub name: String,
     pub address: Ipv4Addr,
+    #[serde(default)]
+    pub address6: Option<Ipv6Addr>,
     pub takes_pods: bool,
     pub pid: i32,
 }

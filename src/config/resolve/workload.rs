@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{At, Resolver, secs, time};
-use crate::config::scenario::{EnterBy, Flows};
+use crate::config::scenario::{EnterBy, Flows, Via};
 use crate::config::schema;
 use crate::config::value::Value;
 use crate::config::workload::{Pod, PreStop, Service, ServiceType, SessionAffinity, TrafficPolicy};
@@ -85,7 +85,7 @@ impl Resolver<'_> {
     /// Whether flows that go to a NodePort find one, and their target behind it.
     fn node_ports(&mut self, service: &Service, flows: &Flows) -> bool {
         let (kind, policy) = ("service.type", "service.external_traffic_policy");
-        if service.kind == ServiceType::ClusterIp {
+        if service.kind == ServiceType::ClusterIp && flows.via == Via::NodePort {
             let message =
                 "service.type = \"cluster-ip\" with flows that go to a NodePort: there is none";
             let help = "take it out, or have the flows go elsewhere";
@@ -93,6 +93,7 @@ impl Resolver<'_> {
             return false;
         }
         if service.external_traffic_policy == TrafficPolicy::Local
+            && flows.via == Via::NodePort
             && flows.enter_by == EnterBy::OtherNode
         {
             let message = format!(

@@ -8,7 +8,9 @@ use super::{Halt, LOOK, Run};
 use crate::clock::Stamp;
 use crate::config::{Scenario, Trigger};
 use crate::flow::Flows;
+use crate::flow::dials::Dials;
 use crate::observation::{Event, Observation, Source};
+use crate::run::dials;
 use crate::run::observe::Stories;
 use crate::run::preflight;
 use crate::trigger::{Answer, Prepared};
@@ -29,7 +31,12 @@ const REPLACEMENT: Duration = Duration::from_secs(10);
 impl Run<'_> {
     /// Sends the trigger; gives when.
     pub(super) async fn fire(&mut self, trigger: &Prepared<'_>) -> Result<Stamp, Halt> {
-        let (sent, answer) = match timeout(ANSWER_LIMIT, trigger.fire(&self.sink)).await {
+        // What dials met before the trigger and after it must not be told as one.
+        self.dials.iter().for_each(Dials::hold);
+        let fired = timeout(ANSWER_LIMIT, trigger.fire(&self.sink)).await;
+        let sent = fired.as_ref().ok().and_then(|fired| Some(&fired.as_ref().ok()?.0));
+        self.dials.iter().for_each(|dials| dials.release(sent));
+        let (sent, answer) = match fired {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => return Err(preflight::trigger_answered(error.to_string()).into()),
             Err(_) => {
@@ -53,6 +60,7 @@ impl Run<'_> {
         let elsewhere = nodes.iter().filter(|node| node.takes_pods).count() > 1;
         let stories = Stories::new(config, uid, sent, elsewhere);
         let mut next = Instant::now();
+        let mut aftermath = dials::Aftermath::default();
         let complete = loop {
             tokio::time::sleep(LOOK).await;
             self.kernel.watch(self.context.cluster, &self.pods.view());
@@ -66,7 +74,9 @@ impl Run<'_> {
             }
             let flows = self.flows.as_ref().map(Flows::states).unwrap_or_default();
             next = Instant::now() + (began.elapsed() * LOOK_SHARE).min(LONGEST_LOOK);
-            if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now()) {
+            if stories.ended(&flows, &self.pods.view(), &self.slices.view(), &Stamp::now())
+                && aftermath.is_over(&self.dial_states(), &Stamp::now())
+            {
                 break true;
             }
         };

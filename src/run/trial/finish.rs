@@ -4,7 +4,7 @@ use super::{Halt, Run};
 use crate::clock::Stamp;
 use crate::observation::Event;
 use crate::record::{TRIAL_FORMAT, Trial};
-use crate::run::pace;
+use crate::run::{dials, pace};
 use crate::verdict::Outcome;
 use crate::{timeline, verdict};
 
@@ -13,6 +13,11 @@ impl Run<'_> {
     pub(super) async fn finish(mut self, halt: Option<Halt>, repeat: u32) -> Trial {
         let clocks = self.clocks();
         let mut runner_warnings = std::mem::take(&mut self.warnings);
+        let dialled = self.dial_states();
+        runner_warnings.extend(dials::kept_up(&dialled));
+        if let Some(dials) = self.dials.take() {
+            dials.finish(halt.is_none()).await;
+        }
         // Before the flows are stopped: what the runner itself then ends is no evidence.
         if let Some(evidence) = self.evidence.take() {
             evidence.finish();
@@ -28,6 +33,9 @@ impl Run<'_> {
         drop((self.pods, self.slices, self.log, self.sink));
         while let Ok(observation) = self.seen.try_recv() {
             seen.push(observation);
+        }
+        if !dialled.is_empty() {
+            seen = dials::without_kernel_events(seen);
         }
         let (outcome, reason) = match halt {
             None => (Outcome::Measured, None),
@@ -67,6 +75,7 @@ impl Run<'_> {
             checks: self.checks,
             observations: placed.observations,
             flows: verdict.flows,
+            dials: verdict.dials,
             findings: verdict.findings,
             finding_bounds: verdict.finding_bounds,
             warnings: verdict.warnings,

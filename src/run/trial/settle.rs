@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{LOOK, Run};
 use crate::clock::Stamp;
+use crate::run::dials;
 use crate::run::observe;
 use crate::run::pace;
 use crate::run::preflight::{self, Failure};
@@ -47,6 +48,10 @@ impl Run<'_> {
                 let found = format!("{} {met}", flow.id);
                 return Err(preflight::settled(found + &self.own_drops()));
             }
+            let dialled = self.dial_states();
+            dials::accepted(&dialled, &self.slices.view().ready())?;
+            let late =
+                late.or_else(|| dials::late(&dialled, config.dials.timeout, &now).map(Into::into));
             let pods = self.pods.view();
             let steady = |pod: &crate::watch::PodState| pod.ready && !pod.terminating && !pod.gone;
             if !pods.pods.get(uid).is_some_and(steady) {
