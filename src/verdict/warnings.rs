@@ -282,7 +282,9 @@ fn of_one_flow<'a>(
     let trouble = story.early_trouble(config.flows.silent_after);
     if let Some(trouble) = trouble {
         warnings.add(id, format!("{trouble} before the trigger"));
+    // A silence is told by its last answer, which comes before what brings it about.
     } else if let Some(end) = ending.time.filter(|time| time.at < Ms(0))
+        && ending.fate != Fate::Silent
         && outcome == Outcome::Measured
     {
         let ago = -end.at.ms();
