@@ -55,6 +55,13 @@ pub trait Cluster: Send + Sync {
         None
     }
 
+    /// The first process of a pod's container, by the container's id as its runtime names it, as this
+    /// machine numbers processes. `None` where the provider can't tell it, or it has gone.
+    fn container_process(&self, node: &str, uid: &str, id: &str) -> Option<i32> {
+        let _ = (node, uid, id);
+        None
+    }
+
     /// What the provider knows of the environment that the API does not tell.
     async fn facts(&self) -> Result<ProviderFacts, ClusterError>;
 

@@ -108,8 +108,8 @@ impl Resolver<'_> {
     }
 
     /// False by default.
-    fn truth(&self, key: &str) -> Option<bool> {
-        self.get(key, false, |value| match value {
+    fn truth(&self, key: &str, default: bool) -> Option<bool> {
+        self.get(key, default, |value| match value {
             Value::Truth(truth) => Some(*truth),
             _ => None,
         })
@@ -149,7 +149,7 @@ impl Resolver<'_> {
             nodes: self.count("cluster.nodes", 2)?,
             proxy_mode: self.word("cluster.proxy_mode", ProxyMode::Iptables)?,
             sysctls: sysctls?,
-            dns: self.truth("cluster.dns")?,
+            dns: self.truth("cluster.dns", false)?,
         })
     }
 
@@ -192,7 +192,7 @@ impl Resolver<'_> {
             settle: self.time("settle", secs(10))?,
             observe_after: self.time("observe_after", secs(2))?,
             repeats: self.count("repeats", 5)?,
-            evidence: self.truth("evidence")?,
+            evidence: self.truth("evidence", true)?,
             flows: flows?,
             pod: Pod {
                 readiness_period: self.time("pod.readiness_period", secs(1))?,

@@ -1,32 +1,80 @@
-//! The connection tracking table: entries of flows to the Service's node ports, made, changed and
-//! destroyed, and by whom.
+//! The connection tracking table: entries of flows to the Service's node ports, made and destroyed,
+//! and by whom, and those that stand.
 
 use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_netfilter::NetfilterMessageInner;
 use netlink_packet_netfilter::conntrack::{
     ConntrackAttribute, ConntrackMessage, IPTuple, ProtoTuple, Protocol as Number, Status, Tuple,
 };
+use netlink_packet_netfilter::{NetfilterMessageInner, NetfilterProtoFamily};
+use nix::errno::Errno;
 
 use super::Subject;
-use super::netlink::Raw;
-use crate::observation::{DestroyedBy, EntryChange, Event, Protocol};
+use super::netlink::{Raw, Socket};
+use crate::observation::{DestroyedBy, EntryChange, Protocol};
+
+/// What is told of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub of: Group,
+    pub client: SocketAddr,
+    pub answers_to: SocketAddr,
+    pub assured: Option<bool>,
+}
+
+/// What entries that are told of together have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Group {
+    pub change: EntryChange,
+    pub protocol: Protocol,
+    pub to: SocketAddr,
+    pub answered_by: SocketAddr,
+    pub by: Option<DestroyedBy>,
+}
 
 /// What an event says of an entry that is about the Service; `None` for others.
-pub(super) fn event<T>(raw: &Raw, node: &str, subject: &Subject) -> Option<Event<T>> {
+pub(super) fn event(raw: &Raw, subject: &Subject) -> Option<Told> {
     let NetfilterMessageInner::Conntrack(message) = raw.parse()?.inner else { return None };
     let created = raw.flags & (NLM_F_CREATE | NLM_F_EXCL) != 0;
-    let (change, attributes) = match message {
-        ConntrackMessage::New(attributes) if created => (EntryChange::New, attributes),
-        ConntrackMessage::New(attributes) => (EntryChange::Update, attributes),
-        ConntrackMessage::Delete(attributes) => (EntryChange::Destroy, attributes),
-        _ => return None,
-    };
+    match message {
+        ConntrackMessage::New(attributes) if created => {
+            understand(&attributes, EntryChange::New, None, subject)
+        }
+        ConntrackMessage::Delete(attributes) => {
+            // The kernel notes the netlink port of a process that deletes an entry.
+            let by = match raw.port {
+                0 => DestroyedBy::Kernel,
+                _ => DestroyedBy::Process,
+            };
+            understand(&attributes, EntryChange::Destroy, Some(by), subject)
+        }
+        _ => None,
+    }
+}
+
+/// The entries that are about the Service and stand now.
+pub(super) fn standing(socket: &mut Socket, subject: &Subject) -> Result<Vec<Told>, Errno> {
+    let mut found = Vec::new();
+    let request = ConntrackMessage::Get(Vec::new());
+    socket.dump(NetfilterProtoFamily::IPv4, request, |message| {
+        if let NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes)) = message.inner {
+            found.extend(understand(&attributes, EntryChange::Stands, None, subject));
+        }
+    })?;
+    Ok(found)
+}
+
+fn understand(
+    attributes: &[ConntrackAttribute],
+    change: EntryChange,
+    by: Option<DestroyedBy>,
+    subject: &Subject,
+) -> Option<Told> {
     let mut original = None;
     let mut reply = None;
     let mut status = None;
-    for attribute in &attributes {
+    for attribute in attributes {
         match attribute {
             ConntrackAttribute::CtaTupleOrig(tuple) => original = ends(tuple),
             ConntrackAttribute::CtaTupleReply(tuple) => reply = ends(tuple),
@@ -39,23 +87,13 @@ pub(super) fn event<T>(raw: &Raw, node: &str, subject: &Subject) -> Option<Event
     if !subject.is_of_service(protocol, original.to, reply.from) {
         return None;
     }
-    Some(Event::Conntrack {
-        node: node.to_owned(),
-        change,
-        protocol,
+    // One that is new has had no answer yet.
+    let assured = status.filter(|_| change != EntryChange::New);
+    Some(Told {
+        of: Group { change, protocol, to: original.to, answered_by: reply.from, by },
         client: original.from,
-        to: original.to,
-        answered_by: reply.from,
         answers_to: reply.to,
-        assured: status.map(|status| status.contains(Status::Assured)),
-        by: match change {
-            // The kernel notes the netlink port of a process that deletes an entry.
-            EntryChange::Destroy => Some(match raw.port {
-                0 => DestroyedBy::Kernel,
-                _ => DestroyedBy::Process,
-            }),
-            EntryChange::New | EntryChange::Update => None,
-        },
+        assured: assured.map(|status| status.contains(Status::Assured)),
     })
 }
 

@@ -5,9 +5,13 @@
 
 mod conntrack;
 pub mod counters;
+mod gather;
 mod listen;
+mod listener;
 mod netlink;
 mod packets;
+mod processes;
 mod rules;
 
 pub use listen::{Evidence, EvidenceError, Place, Subject, SubjectPort, start};
+pub use processes::Process;

@@ -23,7 +23,6 @@ use super::preflight::{self, Failure, held};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation, Stamp};
 use crate::config::Scenario;
-use crate::evidence::Evidence;
 use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
 use crate::record::{Check, TRIAL_FORMAT, Trial};
@@ -79,7 +78,6 @@ struct Run<'a> {
     slices: Watching<SlicesView>,
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
-    evidence: Option<Evidence>,
     /// What the record should say of how it was measured.
     warnings: Vec<String>,
     kernel: Kernel,
@@ -113,7 +111,6 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> (Tri
         seen,
         log: None,
         flows: None,
-        evidence: None,
         warnings: Vec::new(),
         target: None,
         started_at: jiff::Timestamp::now(),
@@ -172,8 +169,9 @@ impl Run<'_> {
         self.endpoint_is_target(&target.uid).await?;
         self.checks.push(held::endpoint_is_target(format!("pod {}", target.pod)));
         preflight::dial((entry.address, ports.tcp).into(), &target.uid, PREFLIGHT_LIMIT).await?;
+        let target = Target { entry_node: entry.name.clone(), ..target };
         if config.evidence {
-            self.listen(ports);
+            self.listen(ports, &target);
         }
         let entry_address = format!("{} ({}), port {}", entry.name, entry.address, ports.tcp);
         self.checks.push(held::rules_programmed(entry_address));
@@ -196,7 +194,7 @@ impl Run<'_> {
         preflight::by_target(&target.uid, &instance, answered)?;
         let all = states.len();
         self.checks.push(held::flows_answered(format!("{all} of {all} within {took:.0} ms")));
-        let target = Target { instance, entry_node: entry.name.clone(), ..target };
+        let target = Target { instance, ..target };
         self.target = Some(target.clone());
         self.clocks_bounded(&target.uid)?;
         if !(self.pods.view().delivered && self.slices.view().delivered) {
@@ -238,11 +236,16 @@ impl Run<'_> {
 
     /// Opens the evidence's listeners. They must stand before the first flow: the kernel tells of
     /// an entry's end only where somebody listened when it was made.
-    fn listen(&mut self, ports: NodePorts) {
+    fn listen(&mut self, ports: NodePorts, target: &Target) {
         let nodes = self.context.cluster.nodes();
         let mode = self.context.arm.cluster.proxy_mode;
-        match evidence::start(nodes, &self.workload, ports, mode, &self.sink) {
-            Ok(evidence) => self.evidence = evidence,
+        match evidence::start(nodes, &self.workload, ports, mode, target, &self.sink) {
+            Ok(Some(listeners)) => {
+                self.checks.push(evidence::check(listeners.nodes.join(", ")));
+                self.kernel.listen(listeners);
+            }
+            // The record says so, and its causes are inferred: no matter of this trial.
+            Ok(None) => self.checks.push(evidence::check("none: this provider enters no node")),
             Err(error) => self.warnings.push(format!("no kernel evidence: {error}")),
         }
     }
@@ -451,9 +454,6 @@ impl Run<'_> {
         let clocks = self.clocks();
         let mut runner_warnings = std::mem::take(&mut self.warnings);
         // Before the flows are stopped: what the runner itself then ends is no evidence.
-        if let Some(evidence) = self.evidence.take() {
-            evidence.finish();
-        }
         runner_warnings.extend(self.kernel.finish());
         if let Some(flows) = self.flows.take() {
             let counters = flows.counters();

@@ -175,6 +175,10 @@ pub struct Link {
 pub enum LinkKind {
     /// The trigger's request was sent.
     Trigger,
+    /// The app got SIGTERM.
+    Sigterm,
+    /// The app's drain ended.
+    DrainEnded,
     /// The target's endpoint was no longer ready.
     EndpointNotReady,
     /// The target's endpoint no longer served.
@@ -187,10 +191,16 @@ pub enum LinkKind {
     EntryDestroyed,
     /// An entry of the flow that leads elsewhere was made.
     EntryMade,
+    /// The flow's entry to the target was found when the observation ended.
+    EntryStands,
     /// The app said that it exits.
     AppExits,
+    /// The first process of the target's container ended.
+    ProcessExit,
     /// The container was seen terminated.
     ContainerExit,
+    /// The app was started anew.
+    AppStarted,
     /// The target's network namespace sent the packet that ended the flow.
     SentByPod,
     /// The packet that refused the flow was sent.
@@ -199,6 +209,8 @@ pub enum LinkKind {
     Refused,
     /// The flow was answered by another than the target.
     Answered,
+    /// The flow read the packet that ended it.
+    Ended,
 }
 
 /// What a cause rests on.

@@ -12,6 +12,8 @@ mod figures;
 mod findings;
 mod flow;
 mod kernel;
+mod links;
+mod refusals;
 mod warnings;
 mod world;
 
@@ -67,9 +69,9 @@ pub fn judge(
             (story, ending)
         })
         .collect();
-    let (findings, finding_bounds) = findings::findings(&world, &flows, config);
     let warnings = warnings::warnings(&world, &flows, config, target, outcome);
     let kernel = Kernel::read(&sorted, target);
+    let (findings, finding_bounds) = findings::findings(&world, &kernel, &flows, config);
     let flows = flows
         .iter()
         .map(|(story, ending)| {

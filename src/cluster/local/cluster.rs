@@ -51,6 +51,11 @@ impl Cluster for LocalCluster {
         cgroup::processes_of_pod(&node, uid).into_iter().min_by_key(|pid| started(*pid))
     }
 
+    fn container_process(&self, node: &str, uid: &str, id: &str) -> Option<i32> {
+        let node = layout::node_cgroup(&self.name, node);
+        cgroup::processes_of_container(&node, uid, id).into_iter().min_by_key(|pid| started(*pid))
+    }
+
     async fn facts(&self) -> Result<ProviderFacts, ClusterError> {
         Ok(facts::read(self).await)
     }
