@@ -214,39 +214,6 @@ impl Protocol {
     }
 }
 
-/// A flow's entry of a connection tracking table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Entry<T = Ms> {
-    /// When its change was read.
-    #[serde(rename = "t_ms")]
-    pub at: T,
-    /// The flow's own address.
-    pub client: SocketAddr,
-    /// The address that the answers go to behind the node.
-    pub answers_to: SocketAddr,
-    /// Whether traffic has gone both ways (and for TCP the connection stood), where that is told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub assured: Option<bool>,
-}
-
-/// A packet of a flow that passed, and how often it was repeated.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Passed<T = Ms> {
-    /// When the first one passed.
-    #[serde(rename = "t_ms")]
-    pub at: T,
-    /// One end of the flow: the sender or, of an ICMP message, that of the packet that it quotes.
-    pub from: SocketAddr,
-    /// The other end.
-    pub to: SocketAddr,
-    /// How many, with little time between them.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub count: u64,
-    /// The last of them, where there was more than one.
-    #[serde(rename = "until_ms", skip_serializing_if = "Option::is_none")]
-    pub until: Option<T>,
-}
-
 fn one() -> u64 {
     1
 }
@@ -392,31 +359,41 @@ pub enum Event<T = Ms> {
         /// Who committed them, as the kernel names the process; `None`: in force before.
         process: Option<String>,
     },
-    /// Entries of a node's connection tracking table changed: of flows to `to`, answered by
-    /// `answered_by`. Each has its own time; `at` is the first one's.
+    /// An entry of a node's connection tracking table changed: from `client` to `to`, answered by
+    /// `answered_by`, which answers to `answers_to`.
     Conntrack {
         node: String,
         change: EntryChange,
         protocol: Protocol,
+        client: SocketAddr,
         to: SocketAddr,
         answered_by: SocketAddr,
+        answers_to: SocketAddr,
+        /// Whether traffic went both ways (and for TCP the connection stood); `None`: not told.
+        assured: Option<bool>,
         /// With `destroy`.
         by: Option<DestroyedBy>,
-        entries: Vec<Entry<T>>,
     },
-    /// Packets that end or refuse flows passed one of a node's interfaces. Each has its own time; `at`
-    /// is the first one's.
-    Packets {
+    /// A packet passed one of a node's interfaces: of a flow `from` one end `to` the other, or, where
+    /// it is an ICMP message, about such a packet.
+    Packet {
         node: String,
         interface: String,
-        /// Whether they left by the interface; else they came in.
+        /// Whether it left by the interface; else it came in.
         out: bool,
         kind: PacketKind,
         protocol: Protocol,
-        /// The source in their IP headers.
+        /// The source in its IP header.
         sender: IpAddr,
+        from: SocketAddr,
+        to: SocketAddr,
         icmp_code: Option<u8>,
-        packets: Vec<Passed<T>>,
+        /// How many that were alike, with little time between them; `at` is the first one's.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        count: u64,
+        /// The last of them, where there was more than one.
+        #[serde(rename = "until_ms", skip_serializing_if = "Option::is_none")]
+        until: Option<T>,
     },
     /// A container's first process ended.
     ProcessExited {
@@ -548,20 +525,6 @@ impl<T> Observation<T> {
     }
 }
 
-impl<T> Entry<T> {
-    fn map_times<U>(self, f: impl Fn(T) -> U) -> Entry<U> {
-        let Self { at, client, answers_to, assured } = self;
-        Entry { at: f(at), client, answers_to, assured }
-    }
-}
-
-impl<T> Passed<T> {
-    fn map_times<U>(self, f: impl Fn(T) -> U) -> Passed<U> {
-        let Self { at, from, to, count, until } = self;
-        Passed { at: f(at), from, to, count, until: until.map(f) }
-    }
-}
-
 impl<T> Event<T> {
     /// The flow that it is about, if it is about one.
     pub fn flow(&self) -> Option<&str> {
@@ -628,28 +591,51 @@ impl<T> Event<T> {
             Event::Rules { node, protocol, endpoints, reject, process } => {
                 Event::Rules { node, protocol, endpoints, reject, process }
             }
-            Event::Conntrack { node, change, protocol, to, answered_by, by, entries } => {
-                let entries = entries.into_iter().map(|entry| entry.map_times(&f)).collect();
-                Event::Conntrack { node, change, protocol, to, answered_by, by, entries }
-            }
-            Event::Packets {
+            Event::Conntrack {
+                node,
+                change,
+                protocol,
+                client,
+                to,
+                answered_by,
+                answers_to,
+                assured,
+                by,
+            } => Event::Conntrack {
+                node,
+                change,
+                protocol,
+                client,
+                to,
+                answered_by,
+                answers_to,
+                assured,
+                by,
+            },
+            Event::Packet {
                 node,
                 interface,
                 out,
                 kind,
                 protocol,
                 sender,
+                from,
+                to,
                 icmp_code,
-                packets,
-            } => Event::Packets {
+                count,
+                until,
+            } => Event::Packet {
                 node,
                 interface,
                 out,
                 kind,
                 protocol,
                 sender,
+                from,
+                to,
                 icmp_code,
-                packets: packets.into_iter().map(|packet| packet.map_times(&f)).collect(),
+                count,
+                until: until.map(f),
             },
             Event::ProcessExited { node, pod, uid, container, pid, exit_code } => {
                 Event::ProcessExited { node, pod, uid, container, pid, exit_code }

@@ -12,34 +12,15 @@ use nix::errno::Errno;
 
 use super::Subject;
 use super::netlink::{Raw, Socket};
-use crate::observation::{DestroyedBy, EntryChange, Protocol};
-
-/// What is told of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
-    pub of: Group,
-    pub client: SocketAddr,
-    pub answers_to: SocketAddr,
-    pub assured: Option<bool>,
-}
-
-/// What entries that are told of together have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Group {
-    pub change: EntryChange,
-    pub protocol: Protocol,
-    pub to: SocketAddr,
-    pub answered_by: SocketAddr,
-    pub by: Option<DestroyedBy>,
-}
+use crate::observation::{DestroyedBy, EntryChange, Event, Protocol};
 
 /// What an event says of an entry that is about the Service; `None` for others.
-pub(super) fn event(raw: &Raw, subject: &Subject) -> Option<Told> {
+pub(super) fn event<T>(raw: &Raw, node: &str, subject: &Subject) -> Option<Event<T>> {
     let NetfilterMessageInner::Conntrack(message) = raw.parse()?.inner else { return None };
     let created = raw.flags & (NLM_F_CREATE | NLM_F_EXCL) != 0;
     match message {
         ConntrackMessage::New(attributes) if created => {
-            understand(&attributes, EntryChange::New, None, subject)
+            understand(&attributes, EntryChange::New, None, node, subject)
         }
         ConntrackMessage::Delete(attributes) => {
             // The kernel notes the netlink port of a process that deletes an entry.
@@ -47,30 +28,35 @@ pub(super) fn event(raw: &Raw, subject: &Subject) -> Option<Told> {
                 0 => DestroyedBy::Kernel,
                 _ => DestroyedBy::Process,
             };
-            understand(&attributes, EntryChange::Destroy, Some(by), subject)
+            understand(&attributes, EntryChange::Destroy, Some(by), node, subject)
         }
         _ => None,
     }
 }
 
 /// The entries that are about the Service and stand now.
-pub(super) fn standing(socket: &mut Socket, subject: &Subject) -> Result<Vec<Told>, Errno> {
+pub(super) fn standing<T>(
+    socket: &mut Socket,
+    node: &str,
+    subject: &Subject,
+) -> Result<Vec<Event<T>>, Errno> {
     let mut found = Vec::new();
     let request = ConntrackMessage::Get(Vec::new());
     socket.dump(NetfilterProtoFamily::IPv4, request, |message| {
         if let NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes)) = message.inner {
-            found.extend(understand(&attributes, EntryChange::Stands, None, subject));
+            found.extend(understand(&attributes, EntryChange::Stands, None, node, subject));
         }
     })?;
     Ok(found)
 }
 
-fn understand(
+fn understand<T>(
     attributes: &[ConntrackAttribute],
     change: EntryChange,
     by: Option<DestroyedBy>,
+    node: &str,
     subject: &Subject,
-) -> Option<Told> {
+) -> Option<Event<T>> {
     let mut original = None;
     let mut reply = None;
     let mut status = None;
@@ -89,11 +75,16 @@ fn understand(
     }
     // One that is new has had no answer yet.
     let assured = status.filter(|_| change != EntryChange::New);
-    Some(Told {
-        of: Group { change, protocol, to: original.to, answered_by: reply.from, by },
+    Some(Event::Conntrack {
+        node: node.to_owned(),
+        change,
+        protocol,
         client: original.from,
+        to: original.to,
+        answered_by: reply.from,
         answers_to: reply.to,
         assured: assured.map(|status| status.contains(Status::Assured)),
+        by,
     })
 }
 

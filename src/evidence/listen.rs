@@ -3,8 +3,8 @@
 //!
 //! Takes the nodes, the Service, processes and a [`Sink`]; gives observations of commits of
 //! kube-proxy's rules, of entries of the connection tracking table, of packets that end or refuse a
-//! flow and of processes' ends, with times on the runner's clock. What grows with flows is gathered
-//! and told at the end. It only listens. Knows nothing of the trigger or of fates.
+//! flow and of processes' ends, with times on the runner's clock. Packets are told of at the end, each
+//! kind once with how often it was repeated. It only listens. Knows nothing of the trigger or of fates.
 
 use std::io;
 use std::net::SocketAddr;
@@ -241,15 +241,14 @@ impl Listening {
                 self.hear(index);
             }
         }
-        self.tell_what_was_gathered();
+        self.tell_the_rest();
     }
 
     /// Takes over the processes to wait for; gives whether to stop.
     fn take_orders(&mut self) -> bool {
         let _ = self.wake.read();
-        let orders = std::mem::take(
-            &mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner),
-        );
+        let orders =
+            std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner));
         for awaited in orders.await_ends {
             // Told of changes only: one that has ended would wake this thread for ever.
             let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
@@ -268,13 +267,13 @@ impl Listening {
     }
 
     /// Tells all that was not told as it came: that the nodes' tables still hold, too.
-    fn tell_what_was_gathered(mut self) {
+    fn tell_the_rest(mut self) {
         for index in 0..self.listeners.len() {
             self.entries_that_stand(index);
         }
         let ends = self.processes.iter_mut().filter_map(Awaited::finish);
-        let gathered = self.listeners.into_iter().flat_map(Listener::finish);
-        for seen in ends.chain(gathered) {
+        let packets = self.listeners.into_iter().flat_map(Listener::finish);
+        for seen in ends.chain(packets) {
             let _ = self.sink.send(seen);
         }
     }
@@ -283,13 +282,20 @@ impl Listening {
         let listener = &mut self.listeners[index];
         let Some(table) = &mut listener.table else { return };
         // Where it can't be read, that an entry stands is not known; what was told of ends still holds.
-        let entries = conntrack::standing(table, &self.subject).unwrap_or_default();
-        let at = Stamp::now();
-        entries.into_iter().for_each(|told| listener.gathered.entry(told, at.clone()));
+        let entries = conntrack::standing(table, &listener.node, &self.subject).unwrap_or_default();
+        self.tell_entries(entries);
     }
 }
 
 impl Listening {
+    fn tell_entries(&self, events: Vec<Event<Stamp>>) {
+        let at = Stamp::now();
+        for event in events {
+            let seen = Observation::at_most(at.clone(), Source::NodeConntrack, event);
+            let _ = self.sink.send(seen);
+        }
+    }
+
     /// Tells what the rules do before anything has changed.
     fn rules_in_force(&mut self) {
         for index in 0..self.listeners.len() {
@@ -355,14 +361,12 @@ impl Listening {
             let listener = &mut self.listeners[index];
             let Some(entries) = &mut listener.entries else { return };
             let mut told = Vec::new();
-            let read =
-                entries.read(|message| told.extend(conntrack::event(&message, &self.subject)));
-            let at = Stamp::now();
+            let read = entries.read(|message| {
+                told.extend(conntrack::event(&message, &listener.node, &self.subject));
+            });
             match read {
-                Ok(true) => {
-                    told.into_iter().for_each(|told| listener.gathered.entry(told, at.clone()));
-                }
-                Ok(false) => return self.all_heard(index, Source::NodeConntrack, at),
+                Ok(true) => self.tell_entries(told),
+                Ok(false) => return self.all_heard(index, Source::NodeConntrack, Stamp::now()),
                 Err(error) => {
                     self.gap(index, Source::NodeConntrack, error);
                     if error != Errno::ENOBUFS {

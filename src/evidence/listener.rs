@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 
 use nix::sched::{CloneFlags, setns};
 
-use super::gather::Gathered;
 use super::netlink::{self, Socket};
 use super::packets::{Packet, Packets};
+use super::repeats::Repeats;
 use super::rules::Rules;
 use super::{EvidenceError, Place, Subject};
 use crate::clock::Stamp;
@@ -33,7 +33,7 @@ pub(super) struct Listener {
     /// Asks for the table there.
     pub table: Option<Socket>,
     pub packets: Packets,
-    pub gathered: Gathered,
+    passed: Repeats,
     /// When each source was last known to have told all.
     pub heard: [Stamp; SOURCES.len()],
 }
@@ -64,7 +64,7 @@ impl Listener {
                     entries: at_entry(&[netlink::CONNTRACK_NEW, netlink::CONNTRACK_DESTROY])?,
                     table: at_entry(&[])?,
                     packets: Packets::open().map_err(|error| failed("a packet socket", error))?,
-                    gathered: Gathered::default(),
+                    passed: Repeats::default(),
                     heard: [(); SOURCES.len()].map(|()| Stamp::now()),
                 })
             });
@@ -85,14 +85,14 @@ impl Listener {
     pub fn packet(&mut self, packet: Packet) {
         let from_a_pod = !packet.out && (self.target || !self.entry);
         let refusal = packet.what.kind == PacketKind::Unreachable;
-        let made_here = packet.out && refusal && !self.gathered.passes(&packet);
+        let made_here = packet.out && refusal && !self.passed.passes(&packet);
         if from_a_pod || packet.out && self.entry || made_here {
-            self.gathered.packet(packet);
+            self.passed.add(packet);
         }
     }
 
-    /// All that was gathered.
+    /// The packets.
     pub fn finish(self) -> Vec<Seen> {
-        self.gathered.finish(&self.node)
+        self.passed.finish(&self.node).collect()
     }
 }

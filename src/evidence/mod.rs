@@ -5,12 +5,12 @@
 
 mod conntrack;
 pub mod counters;
-mod gather;
 mod listen;
 mod listener;
 mod netlink;
 mod packets;
 mod processes;
+mod repeats;
 mod rules;
 
 pub use listen::{Evidence, EvidenceError, Place, Subject, SubjectPort, start};

@@ -95,11 +95,7 @@ impl AsFd for Awaited {
 
 /// An exit code of a wait status: 128 and the signal's number where a signal ended the process.
 fn as_containers_count(status: i32) -> i32 {
-    if libc::WIFSIGNALED(status) {
-        128 + libc::WTERMSIG(status)
-    } else {
-        libc::WEXITSTATUS(status)
-    }
+    if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
 #[cfg(test)]

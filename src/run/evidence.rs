@@ -87,7 +87,10 @@ impl Listeners {
             };
             let awaited = self.evidence.await_end(of, || process() == Some(pid));
             let awaited = awaited.map_err(|error| {
-                format!("when the process of pod {} ends is not told by the kernel: {error}", pod.name)
+                format!(
+                    "when the process of pod {} ends is not told by the kernel: {error}",
+                    pod.name
+                )
             });
             self.awaited.insert(id.clone(), awaited);
         }

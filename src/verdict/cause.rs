@@ -30,9 +30,7 @@ pub(super) fn cause(
     let cause = match ending.fate {
         Fate::Drained => Some(measured("the app announced the end (bye) and closed".to_owned())),
         Fate::Closed => cut(time, world, sigterm),
-        Fate::Reset => {
-            declared_reset(story, time, world).or_else(|| cut(time, world, sigterm))
-        }
+        Fate::Reset => declared_reset(story, time, world).or_else(|| cut(time, world, sigterm)),
         Fate::Rehomed => chain::rehomed(story, time, world, kernel)
             .or_else(|| chain::restarted(story, time, world))
             .or_else(|| rehomed(story, time, world)),

@@ -104,7 +104,10 @@ pub(super) fn refused(story: &Story, at: Timed, world: &World, kernel: &Kernel) 
             limiter(world, None),
         ),
         Refuser::Node { packet, rejecting } => {
+            let evidence = kernel.of(story.id, story.protocol)?;
+            let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= at.at);
             chain.push(rejecting.clone());
+            chain.extend(destroyed.map(|entry| Link::of(LinkKind::EntryDestroyed, entry)));
             format!(
                 "ICMP port unreachable made by {}, whose rules reject the Service since {:.1} ms{}",
                 packet.node,
@@ -133,11 +136,12 @@ pub(super) fn unreachable(
     }
     let sought = Sought { kind: PacketKind::Unreachable, code, until: at.at };
     let left = evidence.left_entry_node(sought)?;
-    let (packet, who) = match (evidence.sent_by_target(sought), evidence.made_by_targets_node(sought)) {
-        (Some(packet), _) => (packet, "from the pod's own network namespace, seen at"),
-        (None, Some(packet)) => (packet, "made by the pod's node,"),
-        (None, None) => (left, "made by"),
-    };
+    let (packet, who) =
+        match (evidence.sent_by_target(sought), evidence.made_by_targets_node(sought)) {
+            (Some(packet), _) => (packet, "from the pod's own network namespace, seen at"),
+            (None, Some(packet)) => (packet, "made by the pod's node,"),
+            (None, None) => (left, "made by"),
+        };
     let mut chain = of_app(world, at.at);
     chain.push(Link::of(LinkKind::Refusal, packet));
     chain.push(Link::timed(LinkKind::Refused, at, Source::Flow));
@@ -192,7 +196,10 @@ pub(super) fn survived(story: &Story, world: &World, kernel: &Kernel) -> Option<
     chain.push(Link::of(LinkKind::EntryStands, stands));
     let since = match rules {
         Some(rules) => {
-            format!(", though the node's rules have left the pod out since {:.1} ms", rules.time.at.ms())
+            format!(
+                ", though the node's rules have left the pod out since {:.1} ms",
+                rules.time.at.ms()
+            )
         }
         None => ", and the node's rules lead there".to_owned(),
     };
@@ -205,7 +212,12 @@ pub(super) fn survived(story: &Story, world: &World, kernel: &Kernel) -> Option<
 
 /// How a TCP flow ended: SIGTERM, the drain's end or the process's, the packet that the pod's own
 /// namespace sent, and the flow that read it. `None` without that packet.
-pub(super) fn ended(story: &Story, ending: &Ending, world: &World, kernel: &Kernel) -> Option<Ended> {
+pub(super) fn ended(
+    story: &Story,
+    ending: &Ending,
+    world: &World,
+    kernel: &Kernel,
+) -> Option<Ended> {
     let at = ending.time?;
     let evidence = kernel.of(story.id, story.protocol)?;
     let kind = match ending.fate {

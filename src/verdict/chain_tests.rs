@@ -6,9 +6,7 @@ use std::net::SocketAddr;
 use super::*;
 use crate::clock::Ms;
 use crate::config::{Sigterm, Trigger};
-use crate::observation::{
-    DestroyedBy, Entry, EntryChange, Event, Identity, PacketKind, Passed, Protocol, Source,
-};
+use crate::observation::{DestroyedBy, EntryChange, Event, Identity, PacketKind, Protocol, Source};
 use crate::stories::{flow, new, old, scenario, target};
 
 const CLIENT: &str = "10.231.0.1:4000";
@@ -36,20 +34,18 @@ fn entry_of(
     pod: &str,
     by: Option<DestroyedBy>,
 ) -> Observation {
-    let at_ms = Ms::from_ms(ms);
-    let entry = Entry { at: at_ms, client: at(CLIENT), answers_to: at(BEHIND), assured: None };
-    // Told together with another flow's of an earlier time.
-    let other = Entry { at: Ms(at_ms.0 - 1_000), client: at("10.231.0.1:4999"), ..entry.clone() };
     let event = Event::Conntrack {
         node: target().entry_node,
         change,
         protocol,
+        client: at(CLIENT),
         to: at(NODE_PORT),
         answered_by: at(pod),
+        answers_to: at(BEHIND),
+        assured: None,
         by,
-        entries: vec![other, entry],
     };
-    seen(ms - 0.001, Source::NodeConntrack, event)
+    seen(ms, Source::NodeConntrack, event)
 }
 
 fn rules(ms: f64, protocol: Protocol, endpoints: &[&str], reject: bool) -> Observation {
@@ -82,22 +78,18 @@ struct Wire<'a> {
 impl Wire<'_> {
     fn passes(&self, ms: f64, until: f64) -> Observation {
         let repeated = until > ms;
-        let packet = Passed {
-            at: Ms::from_ms(ms),
-            from: at(self.from),
-            to: at(self.to),
-            count: if repeated { 2 } else { 1 },
-            until: repeated.then(|| Ms::from_ms(until)),
-        };
-        let event = Event::Packets {
+        let event = Event::Packet {
             node: self.node.into(),
             interface: "veth1".into(),
             out: self.out,
             kind: self.kind,
             protocol: self.protocol,
             sender: self.sender.parse().unwrap(),
+            from: at(self.from),
+            to: at(self.to),
             icmp_code: self.icmp_code,
-            packets: vec![packet],
+            count: if repeated { 2 } else { 1 },
+            until: repeated.then(|| Ms::from_ms(until)),
         };
         Observation::exact(Ms::from_ms(ms), Source::NodePackets, event)
     }
@@ -116,13 +108,27 @@ const REFUSAL: Wire = Wire {
 
 /// A refusal that the pod's own namespace sent, as it came in at the pod's node and left the other.
 fn by_pod(ms: f64, until: f64) -> [Observation; 2] {
-    let left = Wire { node: "control-plane", out: true, sender: "10.231.0.11", from: CLIENT, to: NODE_PORT, ..REFUSAL };
+    let left = Wire {
+        node: "control-plane",
+        out: true,
+        sender: "10.231.0.11",
+        from: CLIENT,
+        to: NODE_PORT,
+        ..REFUSAL
+    };
     [REFUSAL.passes(ms, until), left.passes(ms + 0.1, until + 0.1)]
 }
 
 /// A refusal that the node made that the flow enters by.
 fn by_node(ms: f64) -> Observation {
-    let left = Wire { node: "control-plane", out: true, sender: "10.231.0.11", from: CLIENT, to: NODE_PORT, ..REFUSAL };
+    let left = Wire {
+        node: "control-plane",
+        out: true,
+        sender: "10.231.0.11",
+        from: CLIENT,
+        to: NODE_PORT,
+        ..REFUSAL
+    };
     left.passes(ms, ms)
 }
 
@@ -133,8 +139,7 @@ fn span(by: Identity, from: f64, to: f64) -> Observation {
 
 fn not_ready(ms: f64) -> Observation {
     let (slice, pod, uid) = ("s".into(), "echo-old".into(), target().uid);
-    let event =
-        Event::Endpoint { slice, pod, uid, ready: false, serving: true, terminating: true };
+    let event = Event::Endpoint { slice, pod, uid, ready: false, serving: true, terminating: true };
     seen(ms, Source::EndpointsliceWatch, event)
 }
 
@@ -151,7 +156,8 @@ fn process_ended(ms: f64, exit_code: Option<i32>) -> Observation {
 }
 
 fn counters(ms: f64, of: &str, sent: u64, withheld: u64) -> Observation {
-    let values = [("OutDestUnreachs", sent), ("OutRateLimitHost", withheld), ("OutRateLimitGlobal", 0)];
+    let values =
+        [("OutDestUnreachs", sent), ("OutRateLimitHost", withheld), ("OutRateLimitGlobal", 0)];
     let values: BTreeMap<_, _> =
         values.into_iter().map(|(name, n)| (format!("Icmp.{name}"), n)).collect();
     Observation::exact(Ms::from_ms(ms), Source::Counters, Event::Counters { of: of.into(), values })
@@ -250,7 +256,9 @@ fn across_a_gap_nothing_is_measured() {
     for source in [Source::NodeRules, Source::NodeConntrack] {
         let mut events = moved();
         events.push(gap(source, 1130.0, 1140.0));
-        assert!(!is_measured(events), "{source:?}");
+        assert!(!is_measured(events.clone()), "{source:?}");
+        let warned = told(events).warnings;
+        assert!(warned.iter().any(|w| w.contains("from 1130.0 to 1140.0 ms")), "{warned:?}");
         let mut events = moved();
         events.push(gap(source, -50.0, -40.0));
         assert!(is_measured(events), "before the trigger: {source:?}");
@@ -284,7 +292,8 @@ fn a_move_tells_of_the_refusals_that_came_before_it() {
             LinkKind::Answered,
         ]
     );
-    let expected = "it was refused 3 times, from 40.0 to 80.0 ms, first by the pod's own network namespace";
+    let expected =
+        "it was refused 3 times, from 40.0 to 80.0 ms, first by the pod's own network namespace";
     assert!(cause.text.ends_with(expected), "{}", cause.text);
 }
 
@@ -404,7 +413,14 @@ fn tcp(end: Event, more: Vec<Observation>) -> Cause {
 }
 
 fn fin() -> Observation {
-    let fin = Wire { kind: PacketKind::Fin, protocol: Protocol::Tcp, from: OLD, to: BEHIND, icmp_code: None, ..REFUSAL };
+    let fin = Wire {
+        kind: PacketKind::Fin,
+        protocol: Protocol::Tcp,
+        from: OLD,
+        to: BEHIND,
+        icmp_code: None,
+        ..REFUSAL
+    };
     fin.passes(49.8, 49.8)
 }
 

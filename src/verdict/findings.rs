@@ -51,8 +51,7 @@ pub(super) fn findings(
         last_rehomed_ms: bounds.at("last_rehomed_ms", last_move),
         first_refused_ms: bounds.at("first_refused_ms", first_refused(flows)),
         replacement_ready_ms: bounds.at("replacement_ready_ms", world.replacement_ready),
-        process_exit_ms: bounds
-            .at("process_exit_ms", world.process_exit.map(|(time, _)| time)),
+        process_exit_ms: bounds.at("process_exit_ms", world.process_exit.map(|(time, _)| time)),
         container_exit_ms: bounds.at("container_exit_ms", exit),
         container_exit_code: code,
         sigkill_after_grace_ms: bounds

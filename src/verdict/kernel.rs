@@ -88,60 +88,72 @@ impl<'a> Kernel<'a> {
                 Event::FlowOpened { flow, local, .. } => {
                     kernel.flows.insert(flow, *local);
                 }
-                Event::Conntrack { .. } => kernel.tell_entries(observation),
-                Event::Packets { .. } => kernel.tell_packets(observation),
+                Event::Conntrack { .. } => kernel.tell_entry(observation),
+                Event::Packet { .. } => kernel.tell_packet(observation),
                 Event::Rules { node, protocol, endpoints, reject, .. } => {
                     let what = Rules { protocol: *protocol, endpoints, reject: *reject };
-                    kernel.rules.push(told(observation, node, observation.at, what));
+                    kernel.rules.push(told(observation, node, what));
                 }
                 Event::EvidenceGap { .. } => kernel.gaps.push(observation),
                 _ => {}
             }
         }
-        kernel.entries.values_mut().for_each(|entries| entries.sort_by_key(|e| e.time.at));
-        kernel.packets.values_mut().for_each(|packets| packets.sort_by_key(|p| p.time.at));
         kernel
     }
 
-    fn tell_entries(&mut self, observation: &'a Observation) {
-        let Event::Conntrack { node, change, protocol, answered_by, by, entries, .. } =
-            &observation.event
+    fn tell_entry(&mut self, observation: &'a Observation) {
+        let Event::Conntrack {
+            node, change, protocol, client, answered_by, answers_to, by, ..
+        } = &observation.event
         else {
             return;
         };
         if *change == EntryChange::Stands {
             self.read_at_end.insert(node);
         }
-        for entry in entries {
-            let (answered_by, answers_to) = (*answered_by, entry.answers_to);
-            let what = Entry { change: *change, answered_by, answers_to, by: *by };
-            let of = self.entries.entry((node, *protocol, entry.client)).or_default();
-            of.push(told(observation, node, entry.at, what));
-        }
+        let (change, answered_by, answers_to, by) = (*change, *answered_by, *answers_to, *by);
+        let what = Entry { change, answered_by, answers_to, by };
+        self.entries.entry((node, *protocol, *client)).or_default().push(told(
+            observation,
+            node,
+            what,
+        ));
     }
 
-    fn tell_packets(&mut self, observation: &'a Observation) {
-        let Event::Packets { node, interface, out, kind, protocol, sender, icmp_code, packets } =
-            &observation.event
+    fn tell_packet(&mut self, observation: &'a Observation) {
+        let Event::Packet {
+            node,
+            interface,
+            out,
+            kind,
+            protocol,
+            sender,
+            from,
+            to,
+            icmp_code,
+            until,
+            ..
+        } = &observation.event
         else {
             return;
         };
-        for packet in packets {
-            let client = match kind {
-                PacketKind::Unreachable => packet.from,
-                PacketKind::Rst | PacketKind::Fin => packet.to,
-            };
-            let what = Packet {
-                interface,
-                out: *out,
-                kind: *kind,
-                sender: *sender,
-                code: *icmp_code,
-                until: packet.until.unwrap_or(packet.at),
-            };
-            let of = self.packets.entry((node, *protocol, client)).or_default();
-            of.push(told(observation, node, packet.at, what));
-        }
+        let client = match kind {
+            PacketKind::Unreachable => from,
+            PacketKind::Rst | PacketKind::Fin => to,
+        };
+        let what = Packet {
+            interface,
+            out: *out,
+            kind: *kind,
+            sender: *sender,
+            code: *icmp_code,
+            until: until.unwrap_or(observation.at),
+        };
+        self.packets.entry((node, *protocol, *client)).or_default().push(told(
+            observation,
+            node,
+            what,
+        ));
     }
 
     /// One flow's evidence; `None` where no kernel told of it.
@@ -168,7 +180,8 @@ impl<'a> Kernel<'a> {
             if endpoints.iter().any(|endpoint| endpoint.ip() == pod) {
                 led.insert(protocol);
             } else if led.remove(&protocol) && led.is_empty() && rules.time.at >= Ms(0) {
-                let missed = self.missed(&[Source::NodeRules], rules.time.at, &[&target.entry_node]);
+                let missed =
+                    self.missed(&[Source::NodeRules], rules.time.at, &[&target.entry_node]);
                 return (!missed).then_some(rules.time);
             }
         }
@@ -179,8 +192,8 @@ impl<'a> Kernel<'a> {
     fn pod_of_flows(&self) -> Option<IpAddr> {
         let flows = self.flows.keys();
         let protocol = |flow: &str| super::fate::protocol(flow);
-        let mut pods = flows.filter_map(|flow| Some(self.of(flow, protocol(flow))?.pod.ip()));
-        pods.next()
+        // All of them were answered by the target; of several addresses always the same one.
+        flows.filter_map(|flow| Some(self.of(flow, protocol(flow))?.pod.ip())).min()
     }
 
     /// Whether one of these sources, at one of these nodes, may have missed something between the
@@ -198,9 +211,8 @@ impl<'a> Kernel<'a> {
     }
 }
 
-fn told<'a, W>(observation: &Observation, node: &'a str, at: Ms, what: W) -> Told<'a, W> {
-    let time = Timed { at, ..Timed::of(observation) };
-    Told { node, source: observation.source, time, what }
+fn told<'a, W>(observation: &Observation, node: &'a str, what: W) -> Told<'a, W> {
+    Told { node, source: observation.source, time: Timed::of(observation), what }
 }
 
 /// What the kernels told of one flow.
@@ -265,9 +277,7 @@ impl<'k, 'a> FlowEvidence<'k, 'a> {
         leads: impl Fn(SocketAddr) -> bool,
     ) -> Option<&'k Told<'a, Entry>> {
         self.entries.iter().find(|entry| {
-            entry.time.at >= Ms(0)
-                && entry.what.change == change
-                && leads(entry.what.answered_by)
+            entry.time.at >= Ms(0) && entry.what.change == change && leads(entry.what.answered_by)
         })
     }
 

@@ -49,9 +49,8 @@ pub(super) fn of_app(world: &World, until: Ms) -> Vec<Link> {
     let sigterm = world.sigterms.first().map(|sigterm| sigterm.time).filter(by_then);
     let exiting = world.exiting.first().map(|exiting| exiting.time).filter(by_then);
     let told = [(LinkKind::Sigterm, sigterm), (LinkKind::AppExits, exiting)];
-    let link = |(kind, time): (LinkKind, Option<Timed>)| {
-        Some(Link::timed(kind, time?, Source::ProbeLog))
-    };
+    let link =
+        |(kind, time): (LinkKind, Option<Timed>)| Some(Link::timed(kind, time?, Source::ProbeLog));
     let closed = Ms(until.0.saturating_add(Ms::from_ms(CLOSES_WITHIN_MS).0));
     told.into_iter().filter_map(link).chain(exit(world, closed)).collect()
 }

@@ -103,5 +103,7 @@ pub(super) fn limiter(world: &World, node: Option<&str>) -> String {
     let Some(counted) = counted else { return String::new() };
     let (sent, withheld, until) = (counted.sent, counted.withheld, counted.until.ms());
     let who = node.unwrap_or("the pod's own network namespace");
-    format!("; by {until:.0} ms {who} had sent {sent} refusals, and its ICMP limiter withheld {withheld}")
+    format!(
+        "; by {until:.0} ms {who} had sent {sent} refusals, and its ICMP limiter withheld {withheld}"
+    )
 }

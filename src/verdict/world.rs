@@ -67,6 +67,8 @@ pub(super) struct World<'a> {
     /// The most restarts that were seen of the target's container.
     pub restarts: i32,
     pub gaps: Vec<Gap<'a>>,
+    /// Times in which a node's source of evidence may have missed something, by node.
+    pub evidence_gaps: Vec<(&'a str, Gap<'a>)>,
     pub logs_lost: Vec<&'a str>,
     /// What pods' own sockets dropped, by pairs of readings between which it moved.
     pub drops: Vec<Drops<'a>>,
@@ -113,7 +115,7 @@ impl Drops<'_> {
     }
 }
 
-/// A time in which a watch saw nothing.
+/// A time in which a watch saw nothing, or may have missed something.
 #[derive(Debug)]
 pub(super) struct Gap<'a> {
     pub watch: Source,
@@ -225,6 +227,10 @@ impl<'a> World<'a> {
             Event::WatchGap { until, reason } => {
                 let (watch, from) = (observation.source, observation.at);
                 self.gaps.push(Gap { watch, from, until: *until, reason });
+            }
+            Event::EvidenceGap { node, until, reason } => {
+                let (watch, from) = (observation.source, observation.at);
+                self.evidence_gaps.push((node, Gap { watch, from, until: *until, reason }));
             }
             Event::LogLost { uid, reason } if ours(uid) => self.logs_lost.push(reason),
             Event::ObservationEnded { complete } => {

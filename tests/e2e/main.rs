@@ -9,6 +9,7 @@ mod cluster;
 mod cluster_up;
 mod endings;
 mod events;
+mod evidence;
 mod host;
 mod load;
 mod resume;
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     }
     let tests = cluster::tests().into_iter().chain(cluster_up::tests()).chain(endings::tests());
     let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
-    let tests = tests.chain(load::tests()).chain(resume::tests());
+    let tests = tests.chain(load::tests()).chain(evidence::tests()).chain(resume::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();
