@@ -324,8 +324,8 @@ mod tests {
         let mut all = Vec::new();
         for port in 0..1000 {
             let ms = f64::from(port);
-            all.push(entry(ms / 7.0 - 3000.123_457, 40_000 + port, EntryChange::New));
-            all.push(entry(ms / 9.0 + 1100.123_457, 40_000 + port, EntryChange::Destroy));
+            all.push(entry(ms / 7.0 - 3_000.123_457, 40_000 + port, EntryChange::New));
+            all.push(entry(ms / 9.0 + 1_100.123_457, 40_000 + port, EntryChange::Destroy));
             all.push(packet(ms / 3.0 + 20.123_457, 40_000 + port, 1 + u64::from(port % 3)));
             all.push(other(ms));
         }
