@@ -28,6 +28,7 @@ pub(super) fn rehomed(
     let elsewhere = evidence.elsewhere()?;
     let until = elsewhere.time.at;
     let rules = evidence.rules_without_target().filter(|rules| rules.time.at <= until)?;
+    let leads = evidence.rules_to(elsewhere.what.answered_by).filter(|r| r.time.at <= until)?;
     let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= until)?;
     if evidence.missed(&[Source::NodeRules, Source::NodeConntrack], until.max(moved.at)) {
         return None;
@@ -43,6 +44,11 @@ pub(super) fn rehomed(
         chain.push(refuser.link());
         chain.push(Link::timed(LinkKind::Refused, met.first, Source::Flow));
     }
+    if leads.time.at > rules.time.at {
+        chain.push(Link::of(LinkKind::RulesToReplacement, leads));
+    }
+    // The endpoint's, the app's and the rules' stories run side by side until all of them have led here.
+    chain.sort_by(|a, b| a.t_ms.total_cmp(&b.t_ms));
     chain.push(Link::of(LinkKind::EntryDestroyed, destroyed));
     chain.push(Link::of(LinkKind::EntryMade, elsewhere));
     chain.push(Link::timed(LinkKind::Answered, moved, Source::Flow));
@@ -50,12 +56,16 @@ pub(super) fn rehomed(
         Some(DestroyedBy::Process) => "a process on the node deleted",
         _ => "the kernel dropped",
     };
+    let led = match leads.time.at > rules.time.at {
+        true => format!(" and led to the replacement at {:.1} ms", leads.time.at.ms()),
+        false => String::new(),
+    };
     let mut text = format!(
-        "the rules of {} left the pod out at {:.1} ms, {by} the flow's conntrack entry {:.1} ms \
-         later, and the next datagram went to the replacement",
+        "the rules of {} left the pod out at {:.1} ms{led}, {by} the flow's conntrack entry {:.1} ms \
+         after that, and the next datagram went to the replacement",
         rules.node,
         rules.time.at.ms(),
-        ms_between(destroyed.time.at, rules.time.at),
+        ms_between(destroyed.time.at, leads.time.at.max(rules.time.at)),
     );
     if let Some(met) = met {
         text += &format!("; until then {}", met.words(refuser.as_ref()));
@@ -233,10 +243,12 @@ pub(super) fn ended(
     let of_it = |other: &str| other == instance;
     let sigterm = world.sigterms.iter().find(|s| of_it(s.instance) && s.time.may_precede(at));
     let drained = world.drains_ended.iter().find(|d| of_it(d.instance) && d.time.may_precede(at));
-    // The kernel closes a process's sockets as it ends, and then says that it has ended.
+    // The kernel closes a process's sockets as it ends, and then says that it has ended. What an app
+    // resets itself, it resets before.
+    let forced = world.resets_forced.iter().any(|forced| of_it(forced.instance));
     let exit = world.process_exit.filter(|(exit, _)| {
         let after = ms_between(exit.at, packet.time.at);
-        (0.0..=CLOSES_WITHIN_MS).contains(&after)
+        !forced && (0.0..=CLOSES_WITHIN_MS).contains(&after)
     });
     let mut chain = vec![Link::trigger()];
     chain.extend(sigterm.map(|s| Link::timed(LinkKind::Sigterm, s.time, Source::ProbeLog)));

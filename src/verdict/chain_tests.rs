@@ -235,6 +235,25 @@ fn a_move_is_measured_where_each_link_was_told() {
 }
 
 #[test]
+fn rules_that_reject_before_they_lead_to_the_replacement_are_two_links() {
+    let mut events = moved();
+    events.push(udp_rules(500.0, &[], true));
+    let cause = measured(events);
+    let kinds = kinds(&cause);
+    let at = |what| kinds.iter().position(|kind| *kind == what);
+    let (out, to) = (at(LinkKind::RulesWithoutTarget), at(LinkKind::RulesToReplacement));
+    assert!(out.is_some() && out < to && to < at(LinkKind::EntryDestroyed), "{kinds:?}");
+    assert!(
+        cause.text.starts_with(
+            "the rules of control-plane left the pod out at 500.0 ms and led to the replacement at \
+             1100.0 ms, a process on the node deleted the flow's conntrack entry 50.0 ms after that"
+        ),
+        "{}",
+        cause.text
+    );
+}
+
+#[test]
 fn a_link_that_was_read_late_is_no_contradiction() {
     // The answer was read before the events that led to it.
     let mut events = moved();
@@ -284,9 +303,9 @@ fn a_move_tells_of_the_refusals_that_came_before_it() {
             LinkKind::Trigger,
             LinkKind::EndpointNotReady,
             LinkKind::ProcessExit,
-            LinkKind::RulesWithoutTarget,
             LinkKind::Refusal,
             LinkKind::Refused,
+            LinkKind::RulesWithoutTarget,
             LinkKind::EntryDestroyed,
             LinkKind::EntryMade,
             LinkKind::Answered,

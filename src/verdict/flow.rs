@@ -185,6 +185,8 @@ pub enum LinkKind {
     EndpointNotServing,
     /// A node's rules no longer led new flows to the target.
     RulesWithoutTarget,
+    /// A node's rules led new flows to the pod that then answered.
+    RulesToReplacement,
     /// A node's rules rejected new flows to the Service.
     RulesReject,
     /// The flow's entry to the target was destroyed.

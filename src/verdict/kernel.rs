@@ -34,7 +34,7 @@ pub(super) struct Rules<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     change: EntryChange,
-    answered_by: SocketAddr,
+    pub answered_by: SocketAddr,
     answers_to: SocketAddr,
     pub by: Option<DestroyedBy>,
 }
@@ -234,6 +234,12 @@ impl<'k, 'a> FlowEvidence<'k, 'a> {
     /// the target for new flows.
     pub fn rules_without_target(&self) -> Option<&'k Told<'a, Rules<'a>>> {
         self.rules(|rules| !rules.endpoints.contains(&self.pod))
+    }
+
+    /// The first commit after the trigger, at the node that the flow enters by, that led new flows to
+    /// this pod.
+    pub fn rules_to(&self, pod: SocketAddr) -> Option<&'k Told<'a, Rules<'a>>> {
+        self.rules(|rules| rules.endpoints.contains(&pod))
     }
 
     /// The first commit after the trigger, at the node that the flow enters by, that rejects the
