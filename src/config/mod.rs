@@ -22,12 +22,16 @@ mod scenario;
 mod schema;
 mod settings;
 mod source;
+mod trigger;
 mod value;
+mod workload;
 
 #[cfg(test)]
 mod schema_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trigger_tests;
 
 use std::path::Path;
 
@@ -38,6 +42,8 @@ pub use options::cluster;
 pub use scenario::*;
 pub use schema::{DEFAULT_KUBERNETES, LOCAL_MINORS};
 pub(crate) use source::{shown, shown_text};
+pub use trigger::{Ends, Rollout, Share, Trigger};
+pub use workload::*;
 
 /// Reads a matrix, or a scenario as a matrix of one.
 ///

@@ -1,5 +1,5 @@
-//! The connection tracking table: entries of flows to the Service's node ports, made and destroyed,
-//! and by whom, and those that stand.
+//! The connection tracking table: entries of flows to the Service's ports, made and destroyed, and by
+//! whom, and those that stand.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -42,7 +42,7 @@ pub(super) fn standing<T>(
 ) -> Result<Vec<Event<T>>, Errno> {
     let mut found = Vec::new();
     let request = ConntrackMessage::Get(Vec::new());
-    socket.dump(NetfilterProtoFamily::IPv4, request, |message| {
+    socket.dump(NetfilterProtoFamily::Unspec, request, |message| {
         if let NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes)) = message.inner {
             found.extend(understand(&attributes, EntryChange::Stands, None, node, subject));
         }

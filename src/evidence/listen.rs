@@ -7,7 +7,7 @@
 //! kind once with how often it was repeated. It only listens. Knows nothing of the trigger or of fates.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -21,7 +21,7 @@ use super::listener::{Listener, SOURCES};
 use super::processes::{Awaited, Process};
 use super::{conntrack, rules};
 use crate::clock::Stamp;
-use crate::config::ProxyMode;
+use crate::config::{IpFamily, ProxyMode};
 use crate::observation::{Event, Observation, Protocol, Sink, Source};
 
 /// In epoll, the event that wakes the thread.
@@ -42,10 +42,14 @@ pub struct Subject {
     pub service: String,
     /// Its ports.
     pub ports: Vec<SubjectPort>,
+    /// Its own address, where that is what the flows go to; `None`: they go to node ports.
+    pub cluster_ip: Option<IpAddr>,
+    /// The family of its addresses.
+    pub ip: IpFamily,
     /// How kube-proxy programs it.
     pub mode: ProxyMode,
-    /// The node that flows enter by: their entries are in its table.
-    pub entry_node: String,
+    /// The node that turns what the flows go to into a pod's address: their entries are in its table.
+    pub translator: String,
     /// The node that the target runs on.
     pub pod_node: String,
 }
@@ -58,7 +62,9 @@ pub struct SubjectPort {
     /// What it carries.
     pub protocol: Protocol,
     /// The port of each node.
-    pub node_port: u16,
+    pub node_port: Option<u16>,
+    /// The port of the Service's own address.
+    pub service_port: u16,
     /// The pods' port.
     pub pod_port: u16,
 }
@@ -95,7 +101,10 @@ impl Subject {
     /// Whether this end of a flow is the Service's or one of its pods'.
     pub(super) fn is_service(&self, protocol: Protocol, end: SocketAddr) -> bool {
         let mut ports = self.ports.iter().filter(|port| port.protocol == protocol);
-        ports.any(|port| end.port() == port.node_port || end.port() == port.pod_port)
+        ports.any(|port| {
+            let ports = [port.node_port, Some(port.service_port), Some(port.pod_port)];
+            ports.contains(&Some(end.port()))
+        })
     }
 }
 

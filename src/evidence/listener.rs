@@ -22,13 +22,13 @@ pub(super) const SOURCES: [Source; 3] =
 #[derive(Debug)]
 pub(super) struct Listener {
     pub node: String,
-    /// Whether flows enter by this node.
-    entry: bool,
+    /// Whether this node turns what flows go to into a pod's address.
+    translates: bool,
     /// Whether the target runs on it.
     target: bool,
     pub commits: Socket,
     pub rules: Rules,
-    /// Entries are heard of at the node that flows enter by: what it did with them decides.
+    /// Entries are heard of at the node that translates: what it did with them decides.
     pub entries: Option<Socket>,
     /// Asks for the table there.
     pub table: Option<Socket>,
@@ -52,17 +52,17 @@ impl Listener {
                 let socket = |groups: &[u32]| {
                     Socket::open(groups).map_err(|error| failed("a netlink socket", error))
                 };
-                let entry = place.node == subject.entry_node;
-                let at_entry = |groups: &[u32]| entry.then(|| socket(groups)).transpose();
+                let translates = place.node == subject.translator;
+                let there = |groups: &[u32]| translates.then(|| socket(groups)).transpose();
                 let rules = Rules::open(subject.mode);
                 Ok(Self {
                     node: place.node.clone(),
-                    entry,
+                    translates,
                     target: place.node == subject.pod_node,
                     commits: socket(&[netlink::NFTABLES])?,
                     rules: rules.map_err(|error| failed("a netlink socket", error))?,
-                    entries: at_entry(&[netlink::CONNTRACK_NEW, netlink::CONNTRACK_DESTROY])?,
-                    table: at_entry(&[])?,
+                    entries: there(&[netlink::CONNTRACK_NEW, netlink::CONNTRACK_DESTROY])?,
+                    table: there(&[])?,
                     packets: Packets::open().map_err(|error| failed("a packet socket", error))?,
                     passed: Repeats::default(),
                     heard: [(); SOURCES.len()].map(|()| Stamp::now()),
@@ -81,12 +81,12 @@ impl Listener {
     }
 
     /// Takes a packet in where it tells more than another that was, or will be, told of: as it comes
-    /// from a pod, as it leaves the node that flows enter by, and where a node itself refuses.
+    /// from a pod, as it leaves the node that translates, and where a node itself refuses.
     pub fn packet(&mut self, packet: Packet) {
-        let from_a_pod = !packet.out && (self.target || !self.entry);
+        let from_a_pod = !packet.out && (self.target || !self.translates);
         let refusal = packet.what.kind == PacketKind::Unreachable;
         let made_here = packet.out && refusal && !self.passed.passes(&packet);
-        if from_a_pod || packet.out && self.entry || made_here {
+        if from_a_pod || packet.out && self.translates || made_here {
             self.passed.add(packet);
         }
     }

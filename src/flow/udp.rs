@@ -15,7 +15,7 @@ use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
 use socket2::{Domain, Socket, Type};
 
-use super::engine::{Shared, refusal_of};
+use super::engine::{Shared, bind, refusal_of};
 use super::story::{Refusal, Story};
 use crate::clock::monotonic_ns;
 
@@ -35,16 +35,20 @@ impl AsFd for Link {
 }
 
 impl Link {
-    /// Binds a port and connects it to `remote`; gives its own address, too.
+    /// Binds a port, this one where one is given, and connects it to `remote`; gives its own
+    /// address, too.
     ///
     /// # Errors
-    /// Out of descriptors or ports, or there is no route.
-    pub fn open(remote: SocketAddr) -> io::Result<(Self, SocketAddr)> {
+    /// Out of descriptors or ports, the port is taken, or there is no route.
+    pub fn open(remote: SocketAddr, port: Option<u16>) -> io::Result<(Self, SocketAddr)> {
         let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None)?;
         socket.set_nonblocking(true)?;
         match remote {
             SocketAddr::V4(_) => setsockopt(&socket, Ipv4RecvErr, &true)?,
             SocketAddr::V6(_) => setsockopt(&socket, Ipv6RecvErr, &true)?,
+        }
+        if let Some(port) = port {
+            bind(&socket, port, remote)?;
         }
         socket.connect(&remote.into())?;
         let socket = UdpSocket::from(socket);
@@ -101,7 +105,12 @@ impl Link {
                     shared.counters.skipped += 1;
                     return;
                 }
-                Err(error) => self.read_errors(error.raw_os_error(), story, shared),
+                Err(error) => {
+                    self.read_errors(error.raw_os_error(), story, shared);
+                    if error.raw_os_error() == Some(libc::EPERM) {
+                        break; // that was this datagram, not an earlier one
+                    }
+                }
             }
         }
         shared.counters.failed += 1;
@@ -126,7 +135,7 @@ impl Link {
     /// The socket has an error: reads the error queue to its end. `errno` is what a call gave.
     pub fn read_errors(&mut self, errno: Option<i32>, story: &mut Story, shared: &mut Shared) {
         let mut any = false;
-        while let Some((at_ns, met)) = self.next_error() {
+        while let Some((at_ns, met)) = next_error(&self.socket) {
             any = true;
             note(at_ns, met, story, shared);
         }
@@ -136,36 +145,38 @@ impl Link {
         if let Some(errno) = bare
             && !any
             && !(errno == libc::ECONNREFUSED && story.is_refused())
+            // In a node's own namespace: its rules dropped the datagram. Where they say why, that
+            // stands in the queue.
+            && errno != libc::EPERM
         {
             let refusal = refusal_of(errno);
             note(monotonic_ns(), refusal.ok_or(errno), story, shared);
         }
     }
+}
 
-    /// The oldest entry of the error queue: when it was read, and a refusal or another error.
-    fn next_error(&self) -> Option<(i64, Result<Refusal, i32>)> {
-        let mut data = [0; 64];
-        let mut iov = [IoSliceMut::new(&mut data)];
-        let mut space = cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6);
-        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        let message =
-            recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut iov, Some(&mut space), flags)
-                .ok()?;
-        let at_ns = monotonic_ns();
-        let met = message.cmsgs().ok()?.find_map(|control| match control {
-            ControlMessageOwned::Ipv4RecvErr(error, sender) => {
-                // In network byte order, as the kernel keeps it.
-                let sender = sender.map(|a| IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
-                Some(refusal(&error, sender))
-            }
-            ControlMessageOwned::Ipv6RecvErr(error, sender) => {
-                Some(refusal(&error, sender.map(|a| IpAddr::from(a.sin6_addr.s6_addr))))
-            }
-            _ => None,
-        });
-        // An entry that says nothing is an error all the same.
-        Some((at_ns, met.unwrap_or(Err(libc::EPROTO))))
-    }
+/// The oldest entry of a socket's error queue: when it was read, and a refusal or another error.
+pub fn next_error(socket: &impl AsRawFd) -> Option<(i64, Result<Refusal, i32>)> {
+    let mut data = [0; 64];
+    let mut iov = [IoSliceMut::new(&mut data)];
+    let mut space = cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6);
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    let message =
+        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags).ok()?;
+    let at_ns = monotonic_ns();
+    let met = message.cmsgs().ok()?.find_map(|control| match control {
+        ControlMessageOwned::Ipv4RecvErr(error, sender) => {
+            // In network byte order, as the kernel keeps it.
+            let sender = sender.map(|a| IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
+            Some(refusal(&error, sender))
+        }
+        ControlMessageOwned::Ipv6RecvErr(error, sender) => {
+            Some(refusal(&error, sender.map(|a| IpAddr::from(a.sin6_addr.s6_addr))))
+        }
+        _ => None,
+    });
+    // An entry that says nothing is an error all the same.
+    Some((at_ns, met.unwrap_or(Err(libc::EPROTO))))
 }
 
 fn note(at_ns: i64, met: Result<Refusal, i32>, story: &mut Story, shared: &mut Shared) {

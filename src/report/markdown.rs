@@ -5,11 +5,11 @@
 
 use minijinja::{Environment, context};
 
-use super::ReportError;
 use super::arms::{Arm, arms, count, finding, flows};
 use super::part::{Part, are_told_apart};
 use super::provenance::{build, clocks, imported, mixed, place, unique};
 use super::words;
+use super::{ReportError, dials};
 use crate::config::Sigterm;
 use crate::observation::Protocol;
 use crate::record::disagreements;
@@ -64,6 +64,9 @@ fn render(parts: &[Part]) -> Result<String, minijinja::Error> {
         })),
         dead_arms => rows(arms.iter().filter_map(|arm| Some(of(arm.part, dead_arm(arm)?)))),
         udp => rows(with(Protocol::Udp).map(|arm| of(arm.part, udp_row(arm)))),
+        new_connections => rows(arms.iter().flat_map(|arm| {
+            dials::rows(arm).map(move |row| of(arm.part, row))
+        })),
         others => rows(arms.iter().flat_map(|arm| {
             arm.others.iter().map(move |t| of(arm.part, other(t)))
         })),

@@ -4,6 +4,7 @@
 
 mod arms;
 mod csv;
+mod dials;
 mod flows_csv;
 mod markdown;
 mod part;

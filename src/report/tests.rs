@@ -68,6 +68,14 @@ fn summary_page_of_what_has_no_tcp_and_no_repeats() {
 }
 
 #[test]
+fn summary_page_of_new_connections() {
+    let trials = [stories::exit_with_dials(1), stories::exit_with_dials(2), stories::drain(1)];
+    let page = markdown(&[part(&trials)]).unwrap();
+    let section = page.split("## ").find(|section| section.starts_with("New connections"));
+    insta::assert_snapshot!(section.unwrap());
+}
+
+#[test]
 fn summary_page_of_nothing_measured() {
     insta::assert_snapshot!(markdown(&[part(&[stories::aborted("drain-delete", 1)])]).unwrap());
     assert!(markdown(&[part(&[])]).is_ok());
@@ -89,6 +97,8 @@ fn interrupted_run(trial: &Trial) -> Run {
         proxy_mode: ProxyMode::Iptables,
         sysctls: Default::default(),
         dns: false,
+        pod_sysctls: Default::default(),
+        dual_stack: false,
     };
     let arm = |name: &str| Arm {
         name: name.into(),

@@ -1,7 +1,9 @@
-//! Evidence for a trial: where to listen, for which Service, and which processes' ends to wait for.
+//! Evidence for a trial: where to listen, for which Service and address of it, and which processes'
+//! ends to wait for.
 
 use std::collections::BTreeMap;
 
+use super::entry::Entry;
 use crate::cluster::{Cluster, Node};
 use crate::config::ProxyMode;
 use crate::evidence::{self, Evidence, EvidenceError, Place, Process, Subject, SubjectPort};
@@ -37,6 +39,7 @@ pub(super) fn start(
     nodes: &[Node],
     workload: &Workload,
     ports: NodePorts,
+    entry: &Entry,
     mode: ProxyMode,
     target: &Target,
     sink: &Sink,
@@ -50,6 +53,7 @@ pub(super) fn start(
         name: name.to_owned(),
         protocol,
         node_port,
+        service_port: pod_port,
         pod_port,
     };
     let subject = Subject {
@@ -59,8 +63,10 @@ pub(super) fn start(
             port("tcp", Protocol::Tcp, ports.tcp, TCP_PORT),
             port("udp", Protocol::Udp, ports.udp, UDP_PORT),
         ],
+        cluster_ip: entry.cluster_ip(),
+        ip: entry.family(),
         mode,
-        entry_node: target.entry_node.clone(),
+        translator: entry.translator(&target.node).to_owned(),
         pod_node: target.node.clone(),
     };
     let evidence = evidence::start(&places, &subject, sink)?;

@@ -27,25 +27,39 @@ pub(super) fn rehomed(
     // led to it was told before it, by the same reader.
     let elsewhere = evidence.elsewhere()?;
     let until = elsewhere.time.at;
-    let rules = evidence.rules_without_target().filter(|rules| rules.time.at <= until)?;
-    let leads = evidence.rules_to(elsewhere.what.answered_by).filter(|r| r.time.at <= until)?;
     let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= until)?;
-    if evidence.missed(&[Source::NodeRules, Source::NodeConntrack], until.max(moved.at)) {
+    // What kube-proxy has no part in has no link of its.
+    let of_service = evidence.via().is_of_service();
+    let rules = match of_service {
+        true => {
+            let out = evidence.rules_without_target().filter(|rules| rules.time.at <= until)?;
+            let to = evidence.rules_to(elsewhere.what.answered_by);
+            Some((out, to.filter(|rules| rules.time.at <= until)?))
+        }
+        false => None,
+    };
+    let sources = [Source::NodeConntrack, Source::NodeRules];
+    let sources = if of_service { &sources[..] } else { &sources[..1] };
+    if evidence.missed(sources, until.max(moved.at)) {
         return None;
     }
     let mut chain = endpoint(world, moved.at);
-    // Without it nothing says what the rules were committed for.
-    chain.first()?;
+    if of_service {
+        // Without it nothing says what the rules were committed for.
+        chain.first()?;
+    }
     chain.extend(exit(world, moved.at));
-    chain.push(Link::of(LinkKind::RulesWithoutTarget, rules));
     let met = Met::before(story, moved.at);
     let refuser = met.as_ref().and_then(|met| refuser(story, met.first, kernel));
     if let (Some(met), Some(refuser)) = (&met, &refuser) {
         chain.push(refuser.link());
         chain.push(Link::timed(LinkKind::Refused, met.first, Source::Flow));
     }
-    if leads.time.at > rules.time.at {
-        chain.push(Link::of(LinkKind::RulesToReplacement, leads));
+    if let Some((out, to)) = rules {
+        chain.push(Link::of(LinkKind::RulesWithoutTarget, out));
+        if to.time.at > out.time.at {
+            chain.push(Link::of(LinkKind::RulesToReplacement, to));
+        }
     }
     // The endpoint's, the app's and the rules' stories run side by side until all of them have led here.
     chain.sort_by(|a, b| a.t_ms.total_cmp(&b.t_ms));
@@ -56,17 +70,23 @@ pub(super) fn rehomed(
         Some(DestroyedBy::Process) => "a process on the node deleted",
         _ => "the kernel dropped",
     };
-    let led = match leads.time.at > rules.time.at {
-        true => format!(" and led to the replacement at {:.1} ms", leads.time.at.ms()),
-        false => String::new(),
+    let (node, at) = (destroyed.node, destroyed.time.at);
+    let how = match rules {
+        Some((out, to)) => {
+            let led = match to.time.at > out.time.at {
+                true => format!(" and led to the replacement at {:.1} ms", to.time.at.ms()),
+                false => String::new(),
+            };
+            format!(
+                "the rules of {node} left the pod out at {:.1} ms{led}, {by} the flow's conntrack entry \
+                 {:.1} ms after that",
+                out.time.at.ms(),
+                ms_between(at, to.time.at.max(out.time.at)),
+            )
+        }
+        None => format!("{by} the flow's conntrack entry at {:.1} ms ({node})", at.ms()),
     };
-    let mut text = format!(
-        "the rules of {} left the pod out at {:.1} ms{led}, {by} the flow's conntrack entry {:.1} ms \
-         after that, and the next datagram went to the replacement",
-        rules.node,
-        rules.time.at.ms(),
-        ms_between(destroyed.time.at, leads.time.at.max(rules.time.at)),
-    );
+    let mut text = format!("{how}, and the next datagram went to the replacement");
     if let Some(met) = met {
         text += &format!("; until then {}", met.words(refuser.as_ref()));
     }
@@ -103,6 +123,8 @@ pub(super) fn restarted(story: &Story, moved: Timed, world: &World) -> Option<Ca
 /// An ICMP refusal: from the pod's own network namespace, or made by a node.
 pub(super) fn refused(story: &Story, at: Timed, world: &World, kernel: &Kernel) -> Option<Cause> {
     let refuser = refuser(story, at, kernel)?;
+    let evidence = kernel.of(story.id, story.protocol)?;
+    let counted = |node| limiter(world, node, evidence.pod.ip());
     let mut chain = of_app(world, at.at);
     let text = match &refuser {
         Refuser::Pod(packet) => format!(
@@ -111,18 +133,26 @@ pub(super) fn refused(story: &Story, at: Timed, world: &World, kernel: &Kernel) 
             packet.what.interface,
             packet.node,
             ms_between(at.at, packet.time.at),
-            limiter(world, None),
+            counted(None),
         ),
-        Refuser::Node { packet, rejecting } => {
-            let evidence = kernel.of(story.id, story.protocol)?;
+        Refuser::Rules { packet, rejecting } => {
             let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= at.at);
-            chain.push(rejecting.clone());
+            chain.push(Link::of(LinkKind::RulesReject, rejecting));
             chain.extend(destroyed.map(|entry| Link::of(LinkKind::EntryDestroyed, entry)));
             format!(
                 "ICMP port unreachable made by {}, whose rules reject the Service since {:.1} ms{}",
                 packet.node,
-                rejecting.t_ms,
-                limiter(world, Some(packet.node)),
+                rejecting.time.at.ms(),
+                counted(Some(packet.node)),
+            )
+        }
+        Refuser::Node { packet, destroyed } => {
+            chain.push(Link::of(LinkKind::EntryDestroyed, destroyed));
+            format!(
+                "ICMP port unreachable made by {}, which has nothing at that port but an entry to the pod, \
+                 and that is gone since {:.1} ms",
+                packet.node,
+                destroyed.time.at.ms(),
             )
         }
     };
@@ -145,7 +175,7 @@ pub(super) fn unreachable(
         return None;
     }
     let sought = Sought { kind: PacketKind::Unreachable, code, until: at.at };
-    let left = evidence.left_entry_node(sought)?;
+    let left = evidence.left_translator(sought)?;
     let (packet, who) =
         match (evidence.sent_by_target(sought), evidence.made_by_targets_node(sought)) {
             (Some(packet), _) => (packet, "from the pod's own network namespace, seen at"),
@@ -187,7 +217,7 @@ pub(super) fn silent(story: &Story, world: &World, kernel: &Kernel) -> Option<Ca
         "the pod is gone{}, and the node that the flow enters by kept its conntrack entry to it until the \
          observation ended, {since}{}",
         code.map_or(String::new(), |code| format!(" (code {code})")),
-        limiter(world, None),
+        limiter(world, None, evidence.pod.ip()),
     );
     Some(links::measured(text, chain))
 }

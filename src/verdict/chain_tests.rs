@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::clock::Ms;
-use crate::config::{Sigterm, Trigger};
+use crate::config::{Sigterm, Trigger, Via};
 use crate::observation::{DestroyedBy, EntryChange, Event, Identity, PacketKind, Protocol, Source};
 use crate::stories::{flow, new, old, scenario, target};
 
@@ -174,6 +174,11 @@ fn gap(source: Source, from: f64, until: f64) -> Observation {
 
 /// What is told of one UDP flow that was held by the target until 20 ms, with what else was seen.
 fn told(more: Vec<Observation>) -> Verdict {
+    told_via(Via::NodePort, more)
+}
+
+/// The same, of a flow to another address than a node port.
+fn told_via(via: Via, more: Vec<Observation>) -> Verdict {
     let opened =
         Event::FlowOpened { flow: "udp-1".into(), local: at(CLIENT), remote: at(NODE_PORT) };
     let mut all = vec![
@@ -184,7 +189,8 @@ fn told(more: Vec<Observation>) -> Verdict {
         flow(9000.0, Event::ObservationEnded { complete: true }),
     ];
     all.extend(more);
-    let config = scenario(Sigterm::Exit, Trigger::Delete);
+    let mut config = scenario(Sigterm::Exit, Trigger::Delete);
+    config.flows.via = via;
     judge(&all, &config, Some(&target()), Outcome::Measured)
 }
 
@@ -525,4 +531,69 @@ fn the_end_of_the_targets_process_is_a_finding() {
     assert_eq!(verdict.findings.process_exit_ms, Some(41.5));
     let bound = verdict.finding_bounds["process_exit_ms"];
     assert_eq!(bound.bound, crate::observation::Bound::AtMost);
+}
+
+/// Source ports are given out by protocol.
+#[test]
+fn an_entry_of_another_protocol_with_the_same_port_is_another_flows() {
+    let mut other = entry_of(Protocol::Tcp, -2000.0, EntryChange::New, "10.244.1.2:7001", None);
+    if let Event::Conntrack { answers_to, .. } = &mut other.event {
+        *answers_to = at("10.231.0.11:5000");
+    }
+    let mut of_pod = Vec::from(by_pod(39.8, 39.8));
+    of_pod.extend([other, refused(40.0, 40.0, 1)]);
+    measured(of_pod);
+}
+
+/// As [`entry`], at the pod's own node: where a hostPort is translated.
+fn entry_at_pods_node(ms: f64, change: EntryChange, pod: &str) -> Observation {
+    let mut seen = entry(ms, change, pod, None);
+    if let Event::Conntrack { node, .. } = &mut seen.event {
+        *node = target().node;
+    }
+    seen
+}
+
+#[test]
+fn a_host_port_is_moved_and_refused_by_the_pods_node_without_kube_proxy() {
+    let held = entry_at_pods_node(-1000.0, EntryChange::New, OLD);
+    let dropped = entry_at_pods_node(1150.0, EntryChange::Destroy, OLD);
+    let moved = vec![
+        held.clone(),
+        udp_rules(1100.0, &[NEW], false),
+        dropped.clone(),
+        entry_at_pods_node(1151.0, EntryChange::New, NEW),
+        span(new(), 1152.0, 8000.0),
+    ];
+    let cause = told_via(Via::HostPort, moved).flows[0].cause.clone().expect("a cause");
+    assert_eq!(cause.basis, Basis::Measured);
+    let expected =
+        [LinkKind::Trigger, LinkKind::EntryDestroyed, LinkKind::EntryMade, LinkKind::Answered];
+    assert_eq!(kinds(&cause), expected);
+
+    let of_node =
+        Wire { node: "worker", out: true, sender: "10.231.0.12", from: CLIENT, ..REFUSAL };
+    let of_node = vec![
+        held,
+        udp_rules(1100.0, &[], true),
+        dropped,
+        of_node.passes(1160.0, 1160.0),
+        refused(1160.1, 1160.1, 1),
+    ];
+    let cause = told_via(Via::HostPort, of_node).flows[0].cause.clone().expect("a cause");
+    assert_eq!(cause.basis, Basis::Measured);
+    assert!(cause.text.contains("nothing at that port"), "{}", cause.text);
+}
+
+#[test]
+fn no_rule_of_kube_proxys_is_blamed_for_a_flow_to_the_pod_itself() {
+    let basis = |more| {
+        let cause = told_via(Via::Pod, more).flows[0].cause.clone().expect("a cause");
+        cause.basis
+    };
+    let mut of_pod = Vec::from(by_pod(39.8, 39.8));
+    of_pod.push(refused(40.0, 40.0, 1));
+    assert_eq!(basis(of_pod), Basis::Measured);
+    let of_node = vec![udp_rules(30.0, &[], true), by_node(39.9), refused(40.0, 40.0, 1)];
+    assert_eq!(basis(of_node), Basis::Inferred);
 }

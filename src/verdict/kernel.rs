@@ -1,14 +1,15 @@
 //! What the nodes' kernels told, by flow.
 //!
 //! Takes sorted observations and the target; finds the rules, entries and packets of one flow. A
-//! flow is known by its own address at the node that it enters by, and behind that node by the
-//! address that the node gave it. Knows nothing of fates.
+//! flow is known by its own address at the node that translates what it goes to, and behind that
+//! node by the address that the node gave it. Knows nothing of fates.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::world::Timed;
 use crate::clock::Ms;
+use crate::config::Via;
 use crate::observation::{
     DestroyedBy, EntryChange, Event, Observation, PacketKind, Protocol, Source, Target,
 };
@@ -65,6 +66,7 @@ pub(super) struct Sought {
 #[derive(Debug, Default)]
 pub(super) struct Kernel<'a> {
     target: Option<&'a Target>,
+    via: Via,
     /// Each flow's own address.
     flows: HashMap<&'a str, SocketAddr>,
     /// Entries by node, protocol and client, in the order of time.
@@ -81,8 +83,8 @@ type Client<'a> = (&'a str, Protocol, SocketAddr);
 
 impl<'a> Kernel<'a> {
     /// Reads sorted observations.
-    pub fn read(sorted: &[&'a Observation], target: Option<&'a Target>) -> Self {
-        let mut kernel = Self { target, ..Self::default() };
+    pub fn read(sorted: &[&'a Observation], target: Option<&'a Target>, via: Via) -> Self {
+        let mut kernel = Self { target, via, ..Self::default() };
         for &observation in sorted {
             match &observation.event {
                 Event::FlowOpened { flow, local, .. } => {
@@ -159,12 +161,26 @@ impl<'a> Kernel<'a> {
     /// One flow's evidence; `None` where no kernel told of it.
     pub fn of(&self, flow: &str, protocol: Protocol) -> Option<FlowEvidence<'_, 'a>> {
         let (target, client) = (self.target?, *self.flows.get(flow)?);
-        let entries = self.entries.get(&(target.entry_node.as_str(), protocol, client))?;
+        // A hostPort is the pod's node's: another node only leads there.
+        let translator = match self.via {
+            Via::HostPort => target.node.as_str(),
+            Via::NodePort | Via::ClusterIp | Via::Pod => target.entry_node.as_str(),
+        };
+        let entries = self.entries.get(&(translator, protocol, client))?;
         // The first entry that leads to a pod is the one to the target: the flow was answered by
         // it before the trigger.
         let first = entries.iter().find(|entry| entry.time.at < Ms(0))?;
         let Entry { answered_by: pod, answers_to: behind, .. } = first.what;
-        Some(FlowEvidence { kernel: self, target, protocol, client, pod, behind, entries })
+        Some(FlowEvidence {
+            kernel: self,
+            target,
+            protocol,
+            translator,
+            client,
+            pod,
+            behind,
+            entries,
+        })
     }
 
     /// The first commit after the trigger, at the node that flows enter by, after which none of the
@@ -221,6 +237,8 @@ pub(super) struct FlowEvidence<'k, 'a> {
     kernel: &'k Kernel<'a>,
     target: &'a Target,
     protocol: Protocol,
+    /// The node that turns what the flow goes to into a pod's address.
+    translator: &'a str,
     client: SocketAddr,
     /// The target's address, as the entry names it.
     pub pod: SocketAddr,
@@ -230,6 +248,11 @@ pub(super) struct FlowEvidence<'k, 'a> {
 }
 
 impl<'k, 'a> FlowEvidence<'k, 'a> {
+    /// What the flow goes to.
+    pub fn via(&self) -> Via {
+        self.kernel.via
+    }
+
     /// The first commit after the trigger, at the node that the flow enters by, that left no way to
     /// the target for new flows.
     pub fn rules_without_target(&self) -> Option<&'k Told<'a, Rules<'a>>> {
@@ -248,7 +271,11 @@ impl<'k, 'a> FlowEvidence<'k, 'a> {
         self.rules(|rules| rules.reject)
     }
 
+    /// None where kube-proxy has no part in the flow's way.
     fn rules(&self, passes: impl Fn(&Rules) -> bool) -> Option<&'k Told<'a, Rules<'a>>> {
+        if !self.via().is_of_service() {
+            return None;
+        }
         self.kernel.rules.iter().find(|rules| {
             rules.time.at >= Ms(0)
                 && rules.node == self.target.entry_node
@@ -272,9 +299,9 @@ impl<'k, 'a> FlowEvidence<'k, 'a> {
         self.entry(EntryChange::Stands, |answered_by| answered_by == self.pod)
     }
 
-    /// Whether the table of the node that the flow enters by was read at the end.
+    /// Whether the table of the node that translates was read at the end.
     pub fn read_at_end(&self) -> bool {
-        self.kernel.read_at_end.contains(self.target.entry_node.as_str())
+        self.kernel.read_at_end.contains(self.translator)
     }
 
     fn entry(
@@ -300,9 +327,9 @@ impl<'k, 'a> FlowEvidence<'k, 'a> {
         self.packet(&self.target.node, self.behind, sought, passes)
     }
 
-    /// The last packet of this kind that left the node that the flow enters by, to the flow.
-    pub fn left_entry_node(&self, sought: Sought) -> Option<&'k Told<'a, Packet<'a>>> {
-        self.packet(&self.target.entry_node, self.client, sought, |packet| packet.out)
+    /// The last packet of this kind that left the node that translates, to the flow.
+    pub fn left_translator(&self, sought: Sought) -> Option<&'k Told<'a, Packet<'a>>> {
+        self.packet(self.translator, self.client, sought, |packet| packet.out)
     }
 
     fn packet(

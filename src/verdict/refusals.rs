@@ -2,15 +2,19 @@
 //!
 //! Takes a flow's story, its evidence and the kernel's counters. Knows nothing of fates.
 
+use std::net::IpAddr;
+
 use super::fate::Story;
-use super::kernel::{Kernel, Packet, Sought, Told};
+use super::kernel::{Entry, Kernel, Packet, Rules, Sought, Told};
 use super::world::{Timed, World, ms_between};
 use super::{Link, LinkKind};
 use crate::clock::Ms;
+use crate::config::Via;
 use crate::observation::{Event, PacketKind, Source};
 
-/// ICMP's code for a port that nobody listens on.
+/// ICMP's code for a port that nobody listens on, and ICMPv6's.
 const PORT_UNREACHABLE: u8 = 3;
+const PORT_UNREACHABLE6: u8 = 4;
 
 /// A packet has come from the pod to its client after this at the latest.
 const ARRIVES_WITHIN_MS: f64 = 100.0;
@@ -45,7 +49,9 @@ impl Met {
         };
         match by {
             Some(Refuser::Pod(_)) => format!("{times}, first by the pod's own network namespace"),
-            Some(Refuser::Node { packet, .. }) => format!("{times}, first by {}", packet.node),
+            Some(Refuser::Rules { packet, .. } | Refuser::Node { packet, .. }) => {
+                format!("{times}, first by {}", packet.node)
+            }
             None => times,
         }
     }
@@ -57,14 +63,18 @@ pub(super) enum Refuser<'k, 'a> {
     /// The target's own network namespace.
     Pod(&'k Told<'a, Packet<'a>>),
     /// The node that the flow enters by, whose rules reject the Service.
-    Node { packet: &'k Told<'a, Packet<'a>>, rejecting: Link },
+    Rules { packet: &'k Told<'a, Packet<'a>>, rejecting: &'k Told<'a, Rules<'a>> },
+    /// The node whose hostPort the flow goes to, once the entry to the pod was gone.
+    Node { packet: &'k Told<'a, Packet<'a>>, destroyed: &'k Told<'a, Entry> },
 }
 
 impl Refuser<'_, '_> {
     /// The packet.
     pub fn link(&self) -> Link {
         match self {
-            Self::Pod(packet) | Self::Node { packet, .. } => Link::of(LinkKind::Refusal, packet),
+            Self::Pod(packet) | Self::Rules { packet, .. } | Self::Node { packet, .. } => {
+                Link::of(LinkKind::Refusal, packet)
+            }
         }
     }
 }
@@ -79,23 +89,35 @@ pub(super) fn refuser<'k, 'a>(
     if evidence.missed(&[Source::NodePackets], at.at) {
         return None;
     }
-    let code = Some(PORT_UNREACHABLE);
+    let code = Some(if evidence.pod.is_ipv6() { PORT_UNREACHABLE6 } else { PORT_UNREACHABLE });
     let sought = Sought { kind: PacketKind::Unreachable, code, until: at.at };
-    // Both have the same address once they have left the node that the flow enters by.
+    // Both have the same address once they have left the node that translates.
     let by_pod = evidence.sent_by_target(sought);
     if let Some(packet) = by_pod
         && ms_between(at.at, packet.what.until) <= ARRIVES_WITHIN_MS
     {
         return Some(Refuser::Pod(packet));
     }
-    let rejecting = evidence.rejecting().filter(|rules| rules.time.at <= at.at)?;
-    let packet = evidence.left_entry_node(sought)?;
-    Some(Refuser::Node { packet, rejecting: Link::of(LinkKind::RulesReject, rejecting) })
+    let packet = evidence.left_translator(sought)?;
+    match evidence.via() {
+        Via::NodePort | Via::ClusterIp => {
+            let rejecting = evidence.rejecting().filter(|rules| rules.time.at <= at.at)?;
+            Some(Refuser::Rules { packet, rejecting })
+        }
+        Via::HostPort => {
+            let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= at.at)?;
+            Some(Refuser::Node { packet, destroyed })
+        }
+        Via::Pod => None,
+    }
 }
 
 /// What the kernel counted of refusals since the trigger, of a node or (`None`) of the target's network
-/// namespace, as the end of a sentence; empty where it was not counted.
-pub(super) fn limiter(world: &World, node: Option<&str>) -> String {
+/// namespace, as the end of a sentence; empty where it was not counted: those of IPv6 are not.
+pub(super) fn limiter(world: &World, node: Option<&str>, pod: IpAddr) -> String {
+    if pod.is_ipv6() {
+        return String::new();
+    }
     let counted = match node {
         Some(node) => world.refusals.of_nodes.get(node),
         None => world.refusals.of_target.as_ref(),

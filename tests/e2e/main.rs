@@ -7,7 +7,9 @@
 mod clean;
 mod cluster;
 mod cluster_up;
+mod dials;
 mod endings;
+mod entries;
 mod events;
 mod evidence;
 mod host;
@@ -15,6 +17,7 @@ mod load;
 mod resume;
 mod tools;
 mod trials;
+mod triggers;
 
 use std::process::{Command, ExitCode};
 
@@ -45,7 +48,9 @@ fn main() -> ExitCode {
     }
     let tests = cluster::tests().into_iter().chain(cluster_up::tests()).chain(endings::tests());
     let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
-    let tests = tests.chain(load::tests()).chain(evidence::tests()).chain(resume::tests());
+    let tests = tests.chain(load::tests()).chain(resume::tests()).chain(triggers::tests());
+    let tests = tests.chain(dials::tests()).chain(entries::tests());
+    let tests = tests.chain(evidence::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

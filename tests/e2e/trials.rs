@@ -59,6 +59,18 @@ impl Lab {
         lab
     }
 
+    /// The same, settled for 3 s; each scenario with more keys of `[flows]`.
+    pub fn with_own_flows(scenarios: &[(&str, &str, &str)], matrix: &str) -> Self {
+        let plain: Vec<_> = scenarios.iter().map(|(name, text, _)| (*name, *text)).collect();
+        let lab = Self::new(&plain, matrix);
+        for (name, text, flows) in scenarios {
+            let path = lab.folder.path().join(format!("scenarios/{name}.toml"));
+            let short = SHORT.replace("settle = \"1s\"", "settle = \"3s\"");
+            std::fs::write(path, format!("{text}\n{short}{flows}\n")).expect("a scenario");
+        }
+        lab
+    }
+
     /// The command that applies it.
     pub fn apply(&self) -> Command {
         let mut command = Command::new(super::DRAINWATCH);
@@ -100,7 +112,7 @@ pub fn fates(trial: &Trial, protocol: Protocol) -> Vec<Fate> {
     trial.flows.iter().filter(|flow| flow.protocol == protocol).map(|flow| flow.fate).collect()
 }
 
-fn saw(trial: &Trial, what: impl Fn(&Event) -> bool) -> bool {
+pub fn saw(trial: &Trial, what: impl Fn(&Event) -> bool) -> bool {
     trial.observations.iter().any(|Observation { event, .. }| what(event))
 }
 
