@@ -6,8 +6,12 @@
 mod conntrack;
 pub mod counters;
 mod listen;
+mod listener;
 mod netlink;
 mod packets;
+mod processes;
+mod repeats;
 mod rules;
 
 pub use listen::{Evidence, EvidenceError, Place, Subject, SubjectPort, start};
+pub use processes::Process;

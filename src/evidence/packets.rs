@@ -14,7 +14,7 @@ use nix::sys::socket::{ControlMessageOwned, LinkAddr, MsgFlags, recvmsg, setsock
 use nix::time::{ClockId, clock_gettime};
 use socket2::{Domain, SockAddr, SockFilter, Type};
 
-use super::Subject;
+use super::{Subject, netlink};
 use crate::clock::monotonic_ns;
 use crate::observation::{PacketKind, Protocol};
 
@@ -52,7 +52,7 @@ pub(super) struct Packet {
 }
 
 /// What a packet says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct What {
     pub kind: PacketKind,
     pub protocol: Protocol,
@@ -71,19 +71,24 @@ impl Packets {
         // Without a protocol it hears nothing yet: the filter comes first.
         let socket = socket2::Socket::new(Domain::PACKET, Type::DGRAM, None)?;
         socket.set_nonblocking(true)?;
+        netlink::enlarge(&socket);
         socket.attach_filter(&filter())?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
         socket.bind(&all_interfaces())?;
         Ok(Self { socket, control: nix::cmsg_space!(libc::timespec) })
     }
 
-    /// The next packet that is about the Service; `None` if there is none now.
+    /// The next packet to a client of the Service, or about a client's; `None` if there is none now.
     pub fn next(&mut self, subject: &Subject) -> Result<Option<Packet>, Errno> {
         loop {
             let mut headers = [0; HEADERS];
             let Some((length, from, at_ns)) = self.receive(&mut headers)? else { return Ok(None) };
             let Some(what) = understand(&headers[..length]) else { continue };
-            if !subject.is_of_service(what.protocol, what.to, what.from) {
+            let service = match what.kind {
+                PacketKind::Unreachable => what.to,
+                PacketKind::Rst | PacketKind::Fin => what.from,
+            };
+            if !subject.is_service(what.protocol, service) {
                 continue;
             }
             let at_ns = at_ns.unwrap_or_else(monotonic_ns);

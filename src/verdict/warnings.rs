@@ -55,6 +55,19 @@ fn of_the_observation(world: &World, outcome: Outcome, warnings: &mut Vec<String
         let reason = gap.reason;
         warnings.push(format!("{watch} saw nothing from {from:.1} to {until:.1} ms: {reason}"));
     }
+    for (node, gap) in world.evidence_gaps.iter().filter(|(_, gap)| gap.until >= Ms(0)) {
+        let what = match gap.watch {
+            Source::NodeRules => "commits of rules",
+            Source::NodeConntrack => "conntrack entries",
+            _ => "packets",
+        };
+        let (from, until) = (gap.from.ms(), gap.until.ms());
+        let reason = gap.reason;
+        warnings.push(format!(
+            "the kernel of {node} may have told of more {what} from {from:.1} to {until:.1} ms than was \
+             heard, and no cause is called measured across that: {reason}"
+        ));
+    }
     for reason in &world.logs_lost {
         warnings.push(format!("the app's log was not followed to its end: {reason}"));
     }

@@ -12,6 +12,7 @@ mod dials;
 mod endings;
 mod entries;
 mod events;
+mod evidence;
 mod host;
 mod load;
 mod resume;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
     let tests = tests.chain(load::tests()).chain(resume::tests()).chain(triggers::tests());
     let tests = tests.chain(dials::tests()).chain(entries::tests());
+    let tests = tests.chain(evidence::tests());
     let tests =
         tests.map(|test| (test, false)).chain(cases::tests().into_iter().map(|test| (test, true)));
     let tests = tests.map(|((name, test), when_asked)| {
