@@ -30,7 +30,7 @@ use super::{logs, paths};
 /// How often closed gates are asked again.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// A daemon whose turn has come is up within this time, or the node has failed.
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_secs(180);
 
 /// `drainwatch internal node-init CLUSTER NODE` (the names are for whoever reads `ps`).
 pub(super) fn main() -> ExitCode {

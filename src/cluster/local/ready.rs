@@ -12,7 +12,7 @@ use super::dns;
 use crate::cluster::{ClusterError, Node};
 
 const ASK_EVERY: Duration = Duration::from_millis(25);
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_secs(180);
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
