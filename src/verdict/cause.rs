@@ -172,7 +172,7 @@ fn refused(by: Option<&Observation>, at: Timed, world: &World) -> Cause {
 fn silent(story: &Story, world: &World) -> Option<Cause> {
     let (exit, code) = world.container_exit?;
     let last = story.last_of_first()?;
-    let gone = ms_between(exit.at, last) >= 0.0;
+    let gone = chain::ends_with(last, exit.at);
     (gone && story.protocol == Protocol::Udp).then(|| {
         inferred(format!(
             "the target had exited (code {code}), and neither an answer nor a refusal came: a stale \

@@ -4,13 +4,16 @@
 //! a link is missing or a source may have missed one. What is inferred is for [`super::cause`].
 
 use super::fate::{Ending, Story};
-use super::kernel::{Kernel, Sought};
+use super::kernel::{Entry, FlowEvidence, Kernel, Sought, Told};
 use super::links::{self, CLOSES_WITHIN_MS, endpoint, exit, of_app};
 use super::refusals::{Met, Refuser, limiter, refuser};
 use super::world::{Timed, World, ms_between};
 use super::{Cause, Fate, Link, LinkKind};
 use crate::clock::Ms;
 use crate::observation::{DestroyedBy, Event, PacketKind, Source};
+
+/// A pod's or an entry's end is told of this late at most: by a watch, on a busy machine.
+const TOLD_WITHIN_MS: f64 = 2000.0;
 
 const ALL: [Source; 3] = [Source::NodeRules, Source::NodeConntrack, Source::NodePackets];
 
@@ -66,10 +69,7 @@ pub(super) fn rehomed(
     chain.push(Link::of(LinkKind::EntryDestroyed, destroyed));
     chain.push(Link::of(LinkKind::EntryMade, elsewhere));
     chain.push(Link::timed(LinkKind::Answered, moved, Source::Flow));
-    let by = match destroyed.what.by {
-        Some(DestroyedBy::Process) => "a process on the node deleted",
-        _ => "the kernel dropped",
-    };
+    let by = destroyed_by(destroyed);
     let (node, at) = (destroyed.node, destroyed.time.at);
     let how = match rules {
         Some((out, to)) => {
@@ -191,12 +191,16 @@ pub(super) fn unreachable(
 }
 
 /// A silence that nothing ends: the node that the flow enters by keeps the entry to the dead pod.
+/// Or its entry is gone, the rules reject, and nothing of that reaches the flow.
 pub(super) fn silent(story: &Story, world: &World, kernel: &Kernel) -> Option<Cause> {
     let evidence = kernel.of(story.id, story.protocol)?;
     let (end, _) = world.ended?;
-    let (gone, code) = world.gone()?;
     let last = story.last_of_first()?;
-    let dead = ms_between(gone.at, last) >= 0.0;
+    if let Some(cause) = rejected_unheard(last, end.at, world, &evidence) {
+        return Some(cause);
+    }
+    let (gone, code) = world.gone()?;
+    let dead = ends_with(last, gone.at);
     let stands = evidence.stands();
     let entry_gone = evidence.destroyed().is_some() || evidence.read_at_end() && stands.is_none();
     if !dead || entry_gone || evidence.missed(&ALL, end.at) {
@@ -218,6 +222,46 @@ pub(super) fn silent(story: &Story, world: &World, kernel: &Kernel) -> Option<Ca
          observation ended, {since}{}",
         code.map_or(String::new(), |code| format!(" (code {code})")),
         limiter(world, None, evidence.pod.ip()),
+    );
+    Some(links::measured(text, chain))
+}
+
+/// `a process on the node deleted`
+fn destroyed_by(entry: &Told<Entry>) -> &'static str {
+    match entry.what.by {
+        Some(DestroyedBy::Process) => "a process on the node deleted",
+        _ => "the kernel dropped",
+    }
+}
+
+/// Whether a flow was answered until its peer ended: that is told of up to this much later.
+pub(super) fn ends_with(last: Ms, gone: Ms) -> bool {
+    (0.0..=TOLD_WITHIN_MS).contains(&ms_between(gone, last))
+}
+
+/// A flow's entry to the pod was destroyed when the node that it enters by rejected new flows: from then
+/// on each of its datagrams was rejected, and no refusal came.
+fn rejected_unheard(last: Ms, end: Ms, world: &World, evidence: &FlowEvidence) -> Option<Cause> {
+    let destroyed = evidence.destroyed()?;
+    let rejecting = evidence.rejecting()?;
+    // What had silenced it before this did not.
+    let at = destroyed.time.at.max(rejecting.time.at);
+    let led_elsewhere = evidence.elsewhere().is_some();
+    if led_elsewhere || !ends_with(last, at) || evidence.missed(&ALL, end) {
+        return None;
+    }
+    let mut chain = endpoint(world, Ms(i64::MAX));
+    chain.extend(exit(world, destroyed.time.at));
+    chain.push(Link::of(LinkKind::RulesReject, rejecting));
+    chain.push(Link::of(LinkKind::EntryDestroyed, destroyed));
+    let node = rejecting.node;
+    let text = format!(
+        "the rules of {node} reject the Service since {:.1} ms, {} the flow's conntrack entry to the pod, \
+         seen at {:.1} ms, and no refusal reached the flow{}",
+        rejecting.time.at.ms(),
+        destroyed_by(destroyed),
+        destroyed.time.at.ms(),
+        limiter(world, Some(node), evidence.pod.ip()),
     );
     Some(links::measured(text, chain))
 }

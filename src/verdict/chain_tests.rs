@@ -399,6 +399,42 @@ fn a_silence_is_measured_where_the_entry_to_the_dead_pod_stands() {
     assert!(!is_measured(events), "its entry has gone");
 }
 
+/// While the pod still serves: seen on 1.37.2 with flows to a ClusterIP.
+#[test]
+fn a_flow_whose_refusals_are_withheld_is_silent_since_its_entry_went() {
+    let unheard = || {
+        let silence = Event::Silence {
+            flow: "udp-1".into(),
+            from: Ms::from_ms(1503.0),
+            to: Ms::from_ms(9000.0),
+            unanswered: 400,
+        };
+        vec![
+            not_ready(30.0),
+            span(old(), 20.0, 1503.0),
+            udp_rules(1450.0, &[], true),
+            entry(1504.0, EntryChange::Destroy, OLD, Some(DestroyedBy::Process)),
+            process_ended(6100.0, Some(0)),
+            flow(9000.0, silence),
+        ]
+    };
+    let cause = measured(unheard());
+    let expected = [
+        LinkKind::Trigger,
+        LinkKind::EndpointNotReady,
+        LinkKind::RulesReject,
+        LinkKind::EntryDestroyed,
+    ];
+    assert_eq!(kinds(&cause), expected);
+    assert!(cause.text.contains("a process on the node deleted"), "{}", cause.text);
+    let mut led = unheard();
+    led[2] = udp_rules(1450.0, &[NEW], false);
+    assert!(!is_measured(led), "nothing rejects it");
+    let mut later = unheard();
+    later[3] = entry(5000.0, EntryChange::Destroy, OLD, Some(DestroyedBy::Kernel));
+    assert_eq!(cause_of(later), None, "silent before its entry went, and before its pod");
+}
+
 #[test]
 fn a_flow_that_lives_on_is_held_by_its_entry() {
     let lives = || {

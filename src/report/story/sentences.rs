@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use super::cast::Cast;
-use crate::observation::{Event, Protocol};
+use crate::observation::{DialKind, Event, Protocol};
 use crate::report::words::grouped;
 
 /// What an event that is about no flow says; `None` where it has no sentence.
@@ -43,11 +43,25 @@ fn of_the_runner(event: &Event) -> Option<String> {
         Event::ObservationEnded { complete: false } => {
             "the observation ends by its time limit: not all had ended".to_owned()
         }
+        Event::TriggerDone { text } => format!("the trigger has been carried out: {text}"),
+        Event::Dials { kind, from, to, count, .. } => dials(kind, from.ms(), to.ms(), *count),
         Event::WatchGap { until, reason } => {
             format!("this watch saw nothing from here until {}: {reason}", ms(until.ms()))
         }
         _ => return None,
     })
+}
+
+/// New connections that met the same: told when the last of them was known.
+fn dials(kind: &DialKind, from: f64, to: f64, count: u64) -> String {
+    let (what, outcome) = (format!("new {} connection", kind.protocol.name()), kind.outcome.name());
+    let by = kind.by.as_ref().map(|by| format!(" by {}", by.pod)).unwrap_or_default();
+    let sender = kind.sender.map(|sender| format!(" (ICMP from {sender})")).unwrap_or_default();
+    let when = match count {
+        1 => format!("started at {}", ms(from)),
+        _ => format!("the first started at {}, the last at {}", ms(from), ms(to)),
+    };
+    format!("{} {}{by}{sender}; {when}", many(count, &what), outcome.replace('-', " "))
 }
 
 fn of_a_pod(event: &Event, cast: &Cast) -> Option<String> {
@@ -126,6 +140,10 @@ fn of_the_app(event: &Event, cast: &Cast) -> Option<String> {
 fn of_a_node(event: &Event, cast: &Cast) -> Option<String> {
     Some(match event {
         Event::Rules { protocol, .. } => rules(event, &[*protocol], cast)?,
+        Event::ProcessExited { pod, uid, exit_code, .. } => {
+            let code = exit_code.map(|code| format!(": exit code {code}")).unwrap_or_default();
+            format!("the process of {}'s container has ended{code}", cast.pod(uid, pod))
+        }
         Event::EvidenceGap { node, until, reason } => format!(
             "{node}: from here until {} this source may have missed something: {reason}",
             ms(until.ms())
@@ -145,14 +163,15 @@ pub(super) fn rules(event: &Event, protocols: &[Protocol], cast: &Cast) -> Optio
     let to: Vec<_> = endpoints.iter().map(lead).collect();
     let flows: Vec<_> = protocols.iter().map(|protocol| protocol.name()).collect();
     let flows = format!("new {} flows", flows.join(" and "));
-    let now = if process.is_some() { " now" } else { "" };
-    let by = process.as_ref().map(|name| format!(" (by {name})")).unwrap_or_default();
     let what = match (to.as_slice(), reject) {
         ([], true) => format!("reject {flows}"),
         ([], false) => format!("say nothing of {flows}"),
         (to, _) => format!("lead {flows} to {}", to.join(" or ")),
     };
-    Some(format!("{node}'s rules{now} {what}{by}"))
+    Some(match process {
+        Some(process) => format!("{process} on {node} commits rules that {what}"),
+        None => format!("{node}'s rules {what}"),
+    })
 }
 
 /// Its name in the record, in words.
