@@ -125,7 +125,11 @@ pub(super) fn refused(story: &Story, at: Timed, world: &World, kernel: &Kernel) 
     let refuser = refuser(story, at, kernel)?;
     let evidence = kernel.of(story.id, story.protocol)?;
     let counted = |node| limiter(world, node, evidence.pod.ip());
-    let mut chain = of_app(world, at.at);
+    let mut chain = match &refuser {
+        // What the app does has no part in it: it may still serve.
+        Refuser::Rules { .. } => endpoint(world, at.at),
+        Refuser::Pod(_) | Refuser::Node { .. } => of_app(world, at.at),
+    };
     let text = match &refuser {
         Refuser::Pod(packet) => format!(
             "ICMP port unreachable from the pod's own network namespace ({} on {}), {:.1} ms before the \
@@ -210,6 +214,8 @@ pub(super) fn silent(story: &Story, world: &World, kernel: &Kernel) -> Option<Ca
     chain.extend(exit(world, Ms(i64::MAX)));
     let rules = evidence.rules_without_target();
     chain.extend(rules.map(|rules| Link::of(LinkKind::RulesWithoutTarget, rules)));
+    // The pod's end and the rules' are apart.
+    chain.sort_by(|a, b| a.t_ms.total_cmp(&b.t_ms));
     chain.extend(stands.map(|entry| Link::of(LinkKind::EntryStands, entry)));
     let since = match rules {
         Some(rules) => {

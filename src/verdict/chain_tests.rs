@@ -385,8 +385,8 @@ fn a_silence_is_measured_where_the_entry_to_the_dead_pod_stands() {
     let cause = measured(silent());
     let expected = [
         LinkKind::Trigger,
-        LinkKind::EndpointNotReady,
         LinkKind::ProcessExit,
+        LinkKind::EndpointNotReady,
         LinkKind::EntryStands,
     ];
     assert_eq!(kinds(&cause), expected);
