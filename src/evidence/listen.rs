@@ -336,8 +336,10 @@ impl Listening {
                         to: packet.what.to,
                         icmp_code: packet.what.code,
                     };
+                    let place =
+                        if packet.stamped { Observation::exact } else { Observation::at_most };
                     let at = Stamp::runner(packet.at_ns);
-                    let _ = self.sink.send(Observation::exact(at, Source::NodePackets, event));
+                    let _ = self.sink.send(place(at, Source::NodePackets, event));
                 }
                 Ok(None) => {
                     if listener.packets.dropped() > 0 {

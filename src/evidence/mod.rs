@@ -7,7 +7,8 @@ mod conntrack;
 pub mod counters;
 mod listen;
 mod netlink;
-mod packets;
+pub(crate) mod packets;
 mod rules;
+pub(crate) mod tap;
 
 pub use listen::{Evidence, EvidenceError, Place, Subject, SubjectPort, start};

@@ -4,35 +4,32 @@
 //! A packet socket on all interfaces of the node, with a filter in the kernel, so that heartbeats
 //! never reach this program. Times are the kernel's own, of the packet.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{ControlMessageOwned, LinkAddr, MsgFlags, recvmsg, setsockopt, sockopt};
-use nix::time::{ClockId, clock_gettime};
-use socket2::{Domain, SockAddr, SockFilter, Type};
+use socket2::SockFilter;
 
 use super::Subject;
-use crate::clock::monotonic_ns;
+use super::tap::{Heard, Tap, instruction};
 use crate::observation::{PacketKind, Protocol};
 
 /// Headers are all that is looked at: IP with options, ICMP, and the headers that ICMP quotes.
-const HEADERS: usize = 256;
+pub(crate) const HEADERS: usize = 256;
 
-/// A packet socket of one network namespace.
+/// Packets of one network namespace.
 #[derive(Debug)]
-pub(super) struct Packets {
-    socket: socket2::Socket,
-    control: Vec<u8>,
-}
+pub(super) struct Packets(Tap);
 
 /// A packet, and when and where it passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     /// On the monotonic clock, in nanoseconds since boot.
     pub at_ns: i64,
+    /// Whether that is the kernel's time of it; else it is when it was read.
+    pub stamped: bool,
     /// The interface's name.
     pub interface: String,
     /// Whether it left by the interface; else it came in by it.
@@ -42,7 +39,7 @@ pub(super) struct Packet {
 
 /// What a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct What {
+pub(crate) struct What {
     pub kind: PacketKind,
     pub protocol: Protocol,
     /// Who sent this packet, by its IP header.
@@ -57,149 +54,65 @@ pub(super) struct What {
 impl Packets {
     /// Opens a socket for this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        // Without a protocol it hears nothing yet: the filter comes first.
-        let socket = socket2::Socket::new(Domain::PACKET, Type::DGRAM, None)?;
-        socket.set_nonblocking(true)?;
-        socket.attach_filter(&filter())?;
-        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-        socket.bind(&all_interfaces())?;
-        Ok(Self { socket, control: nix::cmsg_space!(libc::timespec) })
+        Tap::open(&filter(), None).map(Self)
     }
 
     /// The next packet that is about the Service; `None` if there is none now.
     pub fn next(&mut self, subject: &Subject) -> Result<Option<Packet>, Errno> {
         loop {
             let mut headers = [0; HEADERS];
-            let Some((length, from, at_ns)) = self.receive(&mut headers)? else { return Ok(None) };
-            let Some(what) = understand(&headers[..length]) else { continue };
+            let Some(heard) = self.0.next(&mut headers)? else { return Ok(None) };
+            let Some(what) = understand(&headers[..heard.length]) else { continue };
             if !subject.is_of_service(what.protocol, what.to, what.from) {
                 continue;
             }
-            let at_ns = at_ns.unwrap_or_else(monotonic_ns);
-            let interface = self.interface(from.ifindex());
-            let out = from.pkttype() == libc::PACKET_OUTGOING;
-            return Ok(Some(Packet { at_ns, interface, out, what }));
+            let Heard { at_ns, stamped, out, .. } = heard;
+            let interface = self.0.interface(heard.interface);
+            return Ok(Some(Packet { at_ns, stamped, interface, out, what }));
         }
-    }
-
-    fn receive(
-        &mut self,
-        headers: &mut [u8],
-    ) -> Result<Option<(usize, LinkAddr, Option<i64>)>, Errno> {
-        let mut parts = [IoSliceMut::new(headers)];
-        let control = Some(self.control.as_mut_slice());
-        let fd = self.socket.as_raw_fd();
-        let message = match recvmsg::<LinkAddr>(fd, &mut parts, control, MsgFlags::empty()) {
-            Ok(message) => message,
-            Err(Errno::EAGAIN) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let real = message.cmsgs()?.find_map(|control| match control {
-            ControlMessageOwned::ScmTimestampns(time) => Some(time),
-            _ => None,
-        });
-        let address = message.address.ok_or(Errno::EBADMSG)?;
-        let at = real.and_then(|real| monotonic(real.tv_sec() * 1_000_000_000 + real.tv_nsec()));
-        Ok(Some((message.bytes, address, at)))
     }
 
     /// How many packets the kernel dropped since this was last asked.
     pub fn dropped(&self) -> u32 {
-        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the kernel writes a `tpacket_stats` of this length, which outlives the call.
-        unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                std::ptr::from_mut(&mut statistics).cast(),
-                &raw mut length,
-            );
-        }
-        statistics.tp_drops
-    }
-
-    /// An interface's name in the socket's namespace; its number where it has none any more.
-    fn interface(&self, index: usize) -> String {
-        // SAFETY: all zeros are a valid `ifreq`.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        request.ifr_ifru.ifru_ifindex = i32::try_from(index).unwrap_or(0);
-        // SAFETY: the kernel reads the index from the `ifreq` and writes the name into it.
-        let result = unsafe {
-            libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFNAME as _, &raw mut request)
-        };
-        if result != 0 {
-            return format!("interface {index}");
-        }
-        let name = request.ifr_name.iter().map(|c| c.cast_unsigned()).take_while(|c| *c != 0);
-        String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned()
+        self.0.dropped()
     }
 }
 
 impl AsFd for Packets {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
-}
-
-/// A wall-clock instant of a moment ago, on the monotonic clock.
-fn monotonic(real_ns: i64) -> Option<i64> {
-    let now = clock_gettime(ClockId::CLOCK_REALTIME).ok()?;
-    let age = now.tv_sec() * 1_000_000_000 + now.tv_nsec() - real_ns;
-    Some(monotonic_ns() - age)
-}
-
-/// Every interface, every protocol: only those who ask for all hear what leaves, too.
-fn all_interfaces() -> SockAddr {
-    // SAFETY: a `sockaddr_ll` fits into the storage and is written whole, and its length is given.
-    let ((), address) = unsafe {
-        SockAddr::try_init(|storage, length| {
-            let mut link: libc::sockaddr_ll = std::mem::zeroed();
-            link.sll_family = libc::AF_PACKET as u16;
-            link.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-            storage.cast::<libc::sockaddr_ll>().write(link);
-            *length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-            Ok(())
-        })
-    }
-    .unwrap_or_else(|_| unreachable!("the closure gives Ok"));
-    address
 }
 
 /// IPv4, and either TCP with RST or FIN, or ICMP "destination unreachable"; no later fragments.
-fn filter() -> Vec<SockFilter> {
+pub(crate) fn filter() -> Vec<SockFilter> {
     use nix::libc::{
         BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX,
         BPF_MSH, BPF_RET, BPF_W,
     };
     const ETH_P_IP: u32 = 0x0800;
     const PROTOCOL: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL).cast_unsigned();
-    let statement = |code: u32, k: u32| jump(code, k, 0, 0);
+    let statement = |code: u32, k: u32| instruction(code, k, 0, 0);
     vec![
         /* 0 */ statement(BPF_LD | BPF_W | BPF_ABS, PROTOCOL),
-        /* 1 */ jump(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, 0, 10),
+        /* 1 */ instruction(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, 0, 10),
         /* 2 */ statement(BPF_LD | BPF_H | BPF_ABS, 6),
-        /* 3 */ jump(BPF_JMP | BPF_JSET | BPF_K, 0x1fff, 8, 0),
+        /* 3 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x1fff, 8, 0),
         /* 4 */ statement(BPF_LDX | BPF_B | BPF_MSH, 0),
         /* 5 */ statement(BPF_LD | BPF_B | BPF_ABS, 9),
-        /* 6 */ jump(BPF_JMP | BPF_JEQ | BPF_K, 6, 0, 2),
+        /* 6 */ instruction(BPF_JMP | BPF_JEQ | BPF_K, 6, 0, 2),
         /* 7 */ statement(BPF_LD | BPF_B | BPF_IND, 13),
-        /* 8 */ jump(BPF_JMP | BPF_JSET | BPF_K, 0x05, 4, 3),
-        /* 9 */ jump(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 2),
+        /* 8 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x05, 4, 3),
+        /* 9 */ instruction(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 2),
         /* 10 */ statement(BPF_LD | BPF_B | BPF_IND, 0),
-        /* 11 */ jump(BPF_JMP | BPF_JEQ | BPF_K, 3, 1, 0),
+        /* 11 */ instruction(BPF_JMP | BPF_JEQ | BPF_K, 3, 1, 0),
         /* 12 */ statement(BPF_RET | BPF_K, 0),
         /* 13 */ statement(BPF_RET | BPF_K, HEADERS as u32),
     ]
 }
 
-fn jump(code: u32, k: u32, jt: u8, jf: u8) -> SockFilter {
-    SockFilter::new(code as u16, jt, jf, k)
-}
-
 /// Reads an IPv4 packet that passed the filter.
-fn understand(packet: &[u8]) -> Option<What> {
+pub(crate) fn understand(packet: &[u8]) -> Option<What> {
     let (number, sender, receiver, rest) = ipv4(packet)?;
     if number == 6 {
         let flags = *rest.get(13)?;

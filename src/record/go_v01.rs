@@ -97,12 +97,14 @@ fn trial(report: Report, matrix: &str, arm: &str, repeat: u32) -> Trial {
         clocks: clocks(),
         // Of a run of several trials it tells one time: that of the run's start.
         started_at: String::new(),
+        zero_ns: None,
         target,
         checks: Vec::new(),
         observations: Vec::new(),
         flows,
         findings,
         finding_bounds,
+        exactness: None,
         warnings,
         runner_warnings: told.chain(trial.summary.notes).collect(),
         imported: Some(Imported {

@@ -26,7 +26,7 @@ use crate::config::Scenario;
 use crate::evidence::Evidence;
 use crate::flow::{self, FlowSpec, Flows};
 use crate::observation::{Event, Observation, Protocol, Seen, Sink, Source, Target};
-use crate::record::{Check, TRIAL_FORMAT, Trial};
+use crate::record::{self, Check, TRIAL_FORMAT, Trial};
 use crate::trigger::{self, Aim, Answer};
 use crate::verdict::Outcome;
 use crate::watch::{Log, LogView, PodsView, SlicesView, Watching};
@@ -458,7 +458,7 @@ impl Run<'_> {
         if let Some(flows) = self.flows.take() {
             let counters = flows.counters();
             runner_warnings
-                .extend(pace::kept_up(&counters).into_iter().chain(pace::gathered(&counters)));
+                .extend(pace::kept_up(&counters).into_iter().chain(pace::unstamped(&counters)));
             flows.finish().await;
         }
         let mut seen: Vec<_> = [self.pods.gap(), self.slices.gap()].into_iter().flatten().collect();
@@ -500,12 +500,14 @@ impl Run<'_> {
             environment: context.environment.clone(),
             clocks,
             started_at: self.started_at.to_string(),
+            zero_ns: Some(zero.ns),
             target: self.target,
             checks: self.checks,
             observations: placed.observations,
             flows: verdict.flows,
             findings: verdict.findings,
             finding_bounds: verdict.finding_bounds,
+            exactness: record::exactness(&arm.config),
             warnings: verdict.warnings,
             runner_warnings,
             imported: None,
