@@ -86,6 +86,9 @@ impl Errors {
             }
         }
         let of_target = wire.answers(passed, target);
+        let others = spans.keys().filter(|instance| **instance != target);
+        let next =
+            others.filter_map(|other| wire.answers(passed, other)).map(|(first, _)| first).min();
         for (instance, (from, to)) in spans {
             let answers = wire.answers(passed, instance);
             if instance != target {
@@ -95,7 +98,9 @@ impl Errors {
             }
             let first = answers.map(|(first, _)| first);
             self.error(name("tcp-first-answer", "udp-first-answer"), from, first.as_ref());
-            let last = answers.map(|(_, last)| last);
+            // An answer that another instance's has overtaken is not counted in its span.
+            let in_order = |last: &i64| next.is_none_or(|next| *last < next);
+            let last = answers.map(|(_, last)| last).filter(in_order);
             self.error(name("tcp-last-answer", "udp-last-answer"), to, last.as_ref());
         }
         if let Some((first, last, count)) = refusals {
