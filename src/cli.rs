@@ -43,6 +43,9 @@ enum Command {
     /// Judge recorded trials anew and write their tables
     #[command(after_help = SUMMARIZE_EXAMPLES)]
     Summarize(SummarizeArgs),
+    /// Tell the story of a recorded trial, or of one of its flows, line by line
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
     /// Print the JSON Schemas of the files that drainwatch reads and writes
     #[command(after_help = SCHEMA_EXAMPLES)]
     Schema(SchemaArgs),
@@ -81,7 +84,8 @@ Examples:
   drainwatch check scenarios/drain-delete.toml
   drainwatch plan matrices/paper.toml
   sudo drainwatch apply --setup matrices/paper.toml
-  drainwatch summarize results/paper-20261130T140006Z";
+  drainwatch summarize results/paper-20261130T140006Z
+  drainwatch explain results/paper-20261130T140006Z/drain-delete/trial-001.json udp-3";
 
 const APPLY_EXAMPLES: &str = "\
 Examples:
@@ -120,6 +124,15 @@ Examples:
 
 A folder of reports of the Go tool of the same name, version 0.1 (ARM/trial-001/report.json), is read as it
 is; its rows say that they are imported.";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  drainwatch explain results/paper-20261130T140006Z/drain-delete/trial-001.json
+  drainwatch explain results/paper-20261130T140006Z/drain-delete/trial-001.json udp-3
+  drainwatch explain tests/go-v0.1/exit-delete/trial-001
+
+Each line is something that was observed, with its time from the trigger, who saw it and how exact that
+is. Of a flow the links of the chain that led to its end are numbered in the order of cause and effect.";
 
 const SETUP_ENVIRONMENT: &str = "\
 Examples:
@@ -282,6 +295,19 @@ pub struct SummarizeArgs {
     pub told: Told,
 }
 
+/// `drainwatch explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The trial: a record's file, or a run's folder, the arm and the trial's number
+    #[arg(value_name = "RUN/ARM/TRIAL")]
+    pub trial: PathBuf,
+    /// One flow: udp-3 [default: the trial's own story, and what became of each flow]
+    pub flow: Option<String>,
+    /// Text for people, or the same as one JSON object
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
 /// `drainwatch schema`
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
@@ -373,9 +399,10 @@ impl Command {
             Command::Plan(args) => ("plan", args.told),
             Command::Summarize(args) => ("summarize", args.told),
             Command::Setup(args) => ("setup", args.told),
-            // `doctor` writes its JSON as one list.
+            // `doctor` and `explain` write their JSON as one value.
             Command::Doctor(_)
             | Command::Clean(_)
+            | Command::Explain(_)
             | Command::Cluster(_)
             | Command::Calibrate(_)
             | Command::Schema(_)
@@ -495,6 +522,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
         Command::Summarize(args) => commands::summarize::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Schema(args) => commands::schema::run(&args),
         Command::Setup(args) => commands::setup::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),

@@ -14,6 +14,7 @@ pub mod digest;
 pub mod display;
 pub mod evidence;
 pub mod flow;
+pub mod netns;
 pub mod observation;
 pub mod plan;
 pub mod record;

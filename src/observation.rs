@@ -4,12 +4,16 @@
 //! runs, times are [`Stamp`]s; [`crate::timeline`] turns them into times relative to the trigger
 //! ([`Ms`]), and in that form they stand in the record and are all that [`crate::verdict`] reads.
 
+mod dials;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Ms, Stamp};
+
+pub use dials::{DialKind, DialOutcome, DialTimes};
 
 /// An observation as it is emitted, before the timeline has placed it.
 pub type Seen = Observation<Stamp>;
@@ -66,7 +70,7 @@ pub enum Bound {
 pub enum Source {
     /// The runner itself.
     Runner,
-    /// A flow's socket.
+    /// A flow's socket, or a dial's.
     Flow,
     /// The watch on Pods.
     PodWatch,
@@ -193,6 +197,10 @@ pub enum Event<T = Ms> {
     TriggerAnswered {
         status: u16,
         message: Option<String>,
+    },
+    /// A trigger that is no request to the API has been carried out: how, in words.
+    TriggerDone {
+        text: String,
     },
     /// The observation ended; `complete` is false when its time limit ended it.
     ObservationEnded {
@@ -449,6 +457,25 @@ pub enum Event<T = Ms> {
     FlowStopped {
         flow: String,
     },
+
+    // --- new connections ---
+    /// Dials that met the same, with no long stretch between them in which none did: dials that met
+    /// something else may lie in between. `at` is when the last of them was known.
+    Dials {
+        #[serde(flatten)]
+        kind: DialKind,
+        /// The start of the first: its SYN or datagram was sent.
+        #[serde(rename = "from_ms")]
+        from: T,
+        /// The start of the last.
+        #[serde(rename = "to_ms")]
+        to: T,
+        count: u64,
+        /// From the start until it had connected, of TCP dials that have.
+        connect: Option<DialTimes>,
+        /// From the start until it was known: for those that were accepted, the first answer.
+        took: Option<DialTimes>,
+    },
 }
 
 impl<T> Observation<T> {
@@ -490,6 +517,7 @@ impl<T> Event<T> {
             Event::TriggerAnswered { status, message } => {
                 Event::TriggerAnswered { status, message }
             }
+            Event::TriggerDone { text } => Event::TriggerDone { text },
             Event::ObservationEnded { complete } => Event::ObservationEnded { complete },
             Event::PodSeen { pod, uid } => Event::PodSeen { pod, uid },
             Event::PodScheduled { pod, uid, node } => Event::PodScheduled { pod, uid, node },
@@ -587,6 +615,9 @@ impl<T> Event<T> {
             Event::TimedOut { flow } => Event::TimedOut { flow },
             Event::FlowFailed { flow, error } => Event::FlowFailed { flow, error },
             Event::FlowStopped { flow } => Event::FlowStopped { flow },
+            Event::Dials { kind, from, to, count, connect, took } => {
+                Event::Dials { kind, from: f(from), to: f(to), count, connect, took }
+            }
         }
     }
 }

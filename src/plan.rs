@@ -9,12 +9,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use crate::config::Arm;
-use crate::config::{self, Errors, Matrix, Sigterm};
+use crate::config::{self, Errors, Matrix, Sigterm, Trigger};
 
 /// To bring a cluster up, as measured with local clusters.
 const CLUSTER: Duration = Duration::from_secs(6);
 /// From a trial's start until all its flows are held.
 const SET_UP: Duration = Duration::from_secs(4);
+/// Until the other replicas are ready.
+const OTHERS: Duration = Duration::from_secs(3);
 /// To remove what a trial left.
 const CLEAN_UP: Duration = Duration::from_secs(1);
 
@@ -71,24 +73,39 @@ impl Arm {
 
     /// About how long this many of its trials take, its cluster included.
     pub fn expected_for(&self, trials: u32) -> Duration {
-        CLUSTER + self.expected_trial() * trials
+        let clusters = if self.config.trigger.spends_the_cluster() { trials } else { 1 };
+        CLUSTER * clusters + self.expected_trial() * trials
     }
 
     /// About how long one of its trials takes.
     pub fn expected_trial(&self) -> Duration {
         let config = &self.config;
-        SET_UP + config.settle + self.expected_story() + config.observe_after + CLEAN_UP
+        let others = if config.pod.replicas > 1 { OTHERS } else { Duration::ZERO };
+        SET_UP + others + config.settle + self.expected_story() + config.observe_after + CLEAN_UP
     }
 
     /// About how long it is from the trigger until the container is gone and every flow's story
     /// has ended.
     pub fn expected_story(&self) -> Duration {
         const SECOND: Duration = Duration::from_secs(1);
-        match (self.config.sigterm, self.config.drain_window) {
-            (Sigterm::Exit, _) => SECOND * 4,
-            (Sigterm::Drain, Some(window)) => window + SECOND,
-            (Sigterm::Drain | Sigterm::Ignore, _) => self.config.grace_period + SECOND,
+        let config = &self.config;
+        if let Some(time) = config.observe_for {
+            return time;
         }
+        let begins = match config.trigger {
+            Trigger::Crash => return SECOND * 4,
+            // One pod after another has to come first.
+            Trigger::Rollout => SECOND * 2 * config.pod.replicas,
+            _ => Duration::ZERO,
+        };
+        let hook = config.pod.pre_stop_sleep().unwrap_or_default();
+        let grace = config.grace();
+        begins
+            + match (config.sigterm, config.drain_window) {
+                (Sigterm::Exit, _) => hook.min(grace) + SECOND * 4,
+                (Sigterm::Drain, Some(window)) => (hook + window).min(grace) + SECOND,
+                (Sigterm::Drain | Sigterm::Ignore, _) => grace + SECOND,
+            }
     }
 }
 

@@ -67,7 +67,7 @@ fn text(observation: &Observation) -> String {
 fn rank(event: &Event) -> u8 {
     match event {
         Event::TriggerSent { .. } => 0,
-        Event::TriggerAnswered { .. } => 1,
+        Event::TriggerAnswered { .. } | Event::TriggerDone { .. } => 1,
         Event::FlowOpened { .. } => 3,
         Event::Span { .. } => 4,
         Event::Silence { .. } | Event::DroppedHere { .. } => 5,

@@ -17,6 +17,7 @@ fn said(arguments: &[&str]) -> String {
 #[case("plan")]
 #[case("schema")]
 #[case("summarize")]
+#[case("explain")]
 #[case("setup")]
 #[case("doctor")]
 #[case("clean")]

@@ -114,7 +114,7 @@ fn the_plan_of_the_paper() {
 #[test]
 fn a_plan_with_axes_and_overrides() {
     let args =
-        ["plan", "matrices/readiness.toml", "--set", "repeats=1", "--set", "grace_period=10s"];
+        ["plan", "matrices/readiness.toml", "--set", "repeats=1", "--set", "grace_period=20s"];
     let (code, out, err) = run(&root(), &args);
     assert_eq!((code, err.as_str()), (0, ""));
     insta::assert_snapshot!(out);

@@ -1,11 +1,14 @@
 //! Flows against the probe that the build embedded, on loopback. What is seen is asserted, never
 //! when: the only times here are bounds against hangs.
 
+#[path = "flow/dials.rs"]
+mod dials;
 mod stories;
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
@@ -220,6 +223,23 @@ async fn an_exit_under_load_resets_all_of_many_flows() {
     for story in finish(flows, seen, 200).await {
         assert_eq!(names(&story), ["opened", "span", "reset"]);
     }
+}
+
+#[test]
+fn readiness_fails_once_it_is_told_to_and_the_app_goes_on() {
+    let probe = Probe::start("told to fail", &["--sigterm=ignore", "--readiness=pass"]);
+    assert_eq!(get(probe.readyz, "/readyz/fail"), 404, "only a POST tells it");
+    assert_eq!(get(probe.readyz, "/readyz"), 200);
+    for _ in 0..2 {
+        let url = format!("http://{}/readyz/fail", probe.readyz);
+        assert_eq!(ureq::post(url).send_empty().unwrap().status().as_u16(), 200);
+        assert_eq!(get(probe.readyz, "/readyz"), 503);
+    }
+    probe.signal(Signal::SIGKILL);
+    let (status, log) = probe.end();
+    assert_eq!(status.signal(), Some(9));
+    let status = Readiness::Fail;
+    assert_eq!(log, [LogEvent::Readyz { status }], "said once");
 }
 
 #[tokio::test]
@@ -472,4 +492,43 @@ async fn pause_ends_on_sigterm() {
     .await;
     kill(Pid::from_raw(child.0.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
+}
+
+/// A port that nothing uses just now, for both protocols.
+fn free_port() -> u16 {
+    loop {
+        let tcp = std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        if UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+#[tokio::test]
+async fn flows_come_from_the_source_ports_that_they_are_given() {
+    let probe = Probe::start("ports", &["--sigterm=exit"]);
+    let port = free_port();
+    let mut all = specs(Protocol::Tcp, 1, probe.tcp);
+    all.extend(specs(Protocol::Udp, 1, probe.udp));
+    for spec in &mut all {
+        spec.source_port = Some(port);
+    }
+    let (flows, seen) = start(all);
+    flows.all_answered(PATIENCE).await.unwrap();
+    for story in finish(flows, seen, 2).await {
+        let Event::FlowOpened { local, .. } = &story[0].event else { panic!("{story:?}") };
+        assert_eq!(local.port(), port);
+    }
+}
+
+#[tokio::test]
+async fn a_source_port_that_is_taken_is_named() {
+    let taken = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut all = specs(Protocol::Udp, 1, (Ipv4Addr::LOCALHOST, 9).into());
+    all[0].source_port = Some(port);
+    let (flows, _seen) = start(all);
+    let missing = flows.all_answered(PATIENCE).await.unwrap_err();
+    assert!(missing[0].why.contains(&format!("source port {port}")), "{}", missing[0].why);
 }

@@ -76,9 +76,9 @@ fn an_error_in_an_argument_names_it() {
 fn a_plan_is_told_arm_by_arm() {
     let events = events(&["plan", "matrices/readiness.toml"]);
     let arms = named(&events, "planned-arm");
-    assert_eq!(arms.len(), 4);
+    assert_eq!(arms.len(), 12);
     assert_eq!(arms[0]["axes"]["readiness"], "fail");
-    assert_eq!(arms[0]["config"]["grace_period_ms"], 30_000);
+    assert_eq!(arms[0]["config"]["grace_period_ms"], 15_000);
 }
 
 #[test]

@@ -21,3 +21,5 @@ pub const TCP_PORT: u16 = 7001;
 pub const UDP_PORT: u16 = 7002;
 /// The port on which the probe answers `GET /readyz`, unless told otherwise.
 pub const READYZ_PORT: u16 = 7003;
+/// POST to this path of the readiness port makes `/readyz` fail from then on.
+pub const FAIL_PATH: &str = "/readyz/fail";

@@ -27,6 +27,10 @@ use crate::signals::Sigterm;
 fn main() -> ExitCode {
     let result = match options::parse(std::env::args().skip(1)) {
         Ok(Mode::Pause) => pause::run(),
+        Ok(Mode::Sleep(time)) => {
+            std::thread::sleep(time);
+            Ok(())
+        }
         Ok(Mode::Serve(options)) => serve(&options),
         Err(message) => {
             eprintln!("drainwatch-probe: {message}\n\n{}", options::USAGE);
@@ -50,7 +54,7 @@ fn serve(options: &ServeOptions) -> io::Result<()> {
     // An app that exits at once answers nobody while it resets what it holds.
     let until = matches!(options.on_sigterm, OnSigterm::Exit).then_some(&sigterm);
     let udp_port = udp::serve(options.udp_port, options.udp_receive_buffer, &process, until)?;
-    let readyz_port = readyz::serve(options.readyz_port, options.readiness, &sigterm)?;
+    let readyz_port = readyz::serve(options.readyz_port, options.readiness, &sigterm, &process)?;
     let server = tcp::Server::bind(options.tcp_port, Arc::clone(&process), sigterm)?;
     let tcp_port = server.port()?;
     process.log(Moment::now(), LogEvent::Listening { tcp_port, udp_port, readyz_port });

@@ -9,6 +9,7 @@ use drainwatch_probe::{READYZ_PORT, TCP_PORT, UDP_PORT};
 pub const USAGE: &str = "\
 usage: drainwatch-probe serve --sigterm=exit|drain|ignore [OPTIONS]
        drainwatch-probe pause
+       drainwatch-probe sleep MILLISECONDS
 
 serve: answers flows; the environment's POD_NAME and POD_UID say for whom
   --sigterm=exit         on SIGTERM, resets all TCP connections and exits at once
@@ -20,6 +21,7 @@ serve: answers flows; the environment's POD_NAME and POD_UID say for whom
                          [default: 7001, 7002, 7003]; 0: any, the log's `listening` line says which
   --udp-receive-buffer=N what to ask for, in bytes a socket [default: 4194304]
 pause: waits for SIGTERM or SIGINT, and reaps orphans
+sleep: for preStop hooks
 ";
 
 /// What is asked for; the kernel gives at most `net.core.rmem_max`.
@@ -32,6 +34,8 @@ pub enum Mode {
     Serve(ServeOptions),
     /// The process that holds a pod's namespaces.
     Pause,
+    /// One that does nothing for so long, and ends.
+    Sleep(Duration),
 }
 
 /// How to be the app that is measured.
@@ -74,6 +78,10 @@ pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode, String> {
         Some("pause") => match args.next() {
             None => Ok(Mode::Pause),
             Some(more) => Err(format!("pause takes no arguments, but there is {more:?}")),
+        },
+        Some("sleep") => match (args.next().map(|ms| ms.parse()), args.next()) {
+            (Some(Ok(ms)), None) => Ok(Mode::Sleep(Duration::from_millis(ms))),
+            _ => Err("sleep takes a number of milliseconds".to_owned()),
         },
         Some("serve") => parse_serve(args).map(Mode::Serve),
         Some(other) => Err(format!("unknown command {other:?}")),
@@ -160,6 +168,8 @@ mod tests {
         for line in [
             "",
             "sleep",
+            "sleep 5s",
+            "sleep 1 2",
             "pause now",
             "serve",
             "serve --sigterm",

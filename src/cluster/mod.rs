@@ -8,7 +8,7 @@ pub mod environment;
 pub mod local;
 pub mod machine;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -44,14 +44,26 @@ pub trait Cluster: Send + Sync {
     /// The nodes; the first is the control plane.
     fn nodes(&self) -> &[Node];
 
-    /// Makes the images of an archive (OCI layout with a Docker `manifest.json`) known to each
-    /// node that takes pods.
+    /// Makes the images of an archive (OCI layout with a Docker `manifest.json`) known to each node:
+    /// a client pod may stand on one that takes no other pods.
     async fn load_image(&self, archive: &Path) -> Result<(), ClusterError>;
 
     /// A process in a pod's namespaces, as this machine numbers processes: the one of them that was
     /// there first, which is the last to go. `None` where the provider can't tell one (yet).
     fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
         let _ = (node, uid);
+        None
+    }
+
+    /// The first process of a pod's container, by the container's id as its runtime names it, as this
+    /// machine numbers processes. `None` where the provider can't tell it, or it has gone.
+    fn container_process(&self, node: &str, uid: &str, id: &str) -> Option<i32> {
+        let _ = (node, uid, id);
+        None
+    }
+
+    /// Power over what runs on the nodes; `None` where the provider has none.
+    fn control(&self) -> Option<&dyn NodeControl> {
         None
     }
 
@@ -72,6 +84,24 @@ pub trait Cluster: Send + Sync {
     async fn down(self: Box<Self>) -> Result<(), ClusterError>;
 }
 
+/// Power over what runs on the nodes, past the API. What is ended so is no part of the cluster that
+/// ends although nobody asked it to.
+#[async_trait]
+pub trait NodeControl: Send + Sync {
+    /// Ends kube-proxy on each node, with SIGTERM, and starts it anew; returns once each is up.
+    ///
+    /// # Errors
+    /// One did not come up again.
+    async fn restart_kube_proxy(&self) -> Result<(), ClusterError>;
+
+    /// Cuts a node off the network, then ends all of its processes at once: nobody says goodbye, and
+    /// the cluster is one without it from then on. Returns once they are gone.
+    ///
+    /// # Errors
+    /// There is no such node, or it is still there.
+    async fn stop_node(&self, node: &str) -> Result<(), ClusterError>;
+}
+
 /// A node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -79,6 +109,8 @@ pub struct Node {
     pub name: String,
     /// Where clients outside the cluster reach its NodePorts.
     pub address: Ipv4Addr,
+    /// The same, where the cluster has IPv6.
+    pub address6: Option<Ipv6Addr>,
     /// Whether pods of workloads are scheduled on it.
     pub takes_pods: bool,
     /// A process in the node's namespaces, where the provider can tell one.

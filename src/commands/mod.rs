@@ -7,6 +7,7 @@ pub mod clean;
 pub mod cluster;
 pub mod completions;
 pub mod doctor;
+pub mod explain;
 pub mod man;
 pub mod plan;
 mod say;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{Exit, say};
 use crate::cli::PlanArgs;
-use crate::config::{self, ClusterSpec, EnterBy, Flows, Readiness, Scenario};
+use crate::config::{
+    self, ClusterSpec, Dials, EnterBy, Flows, IpFamily, Readiness, Scenario, Vantage, Via,
+};
 use crate::display::count;
 use crate::display::json::{self, Event};
 use crate::plan::{self, Arm, Plan};
@@ -61,6 +63,9 @@ fn render(plan: &Plan) -> String {
     text.push_str(&table(plan));
     text.push('\n');
     text.push_str(&facts("flows", &plan.arms, |arm| flows(&arm.config.flows)));
+    if plan.arms.iter().any(|arm| arm.config.dials.any()) {
+        text.push_str(&facts("dials", &plan.arms, |arm| dials(&arm.config.dials)));
+    }
     text.push_str(&facts("times", &plan.arms, |arm| times(&arm.config)));
     text.push_str(&facts("cluster", &plan.arms, |arm| cluster(&arm.cluster)));
     if !plan.overrides.is_empty() {
@@ -145,14 +150,36 @@ fn flows(flows: &Flows) -> String {
         EnterBy::PodNode => "the pod's node".to_string(),
         EnterBy::Named(name) => format!("node {name}"),
     };
+    // What most flows have goes without saying.
+    let mut how = String::new();
+    if (flows.via, flows.from) != (Via::NodePort, Vantage::Outside) {
+        how += &format!(", {} from {}", word(&flows.via), word(&flows.from));
+    }
+    if flows.ip == IpFamily::Ipv6 {
+        how += ", IPv6";
+    }
+    if let Some(port) = flows.source_port {
+        how += &format!(", source ports from {port}");
+    }
     format!(
-        "{} TCP (a heartbeat each {}) and {} UDP ({}), by {entry}; silent after {}",
+        "{} TCP (a heartbeat each {}) and {} UDP ({}), by {entry}{how}; silent after {}",
         flows.tcp,
         time(flows.tcp_interval),
         flows.udp,
         time(flows.udp_interval),
         time(flows.silent_after),
     )
+}
+
+fn dials(dials: &Dials) -> String {
+    let Dials { tcp, udp, timeout } = dials;
+    match dials.any() {
+        true => format!(
+            "{tcp} TCP and {udp} UDP new connections a second; timed out after {}",
+            time(*timeout)
+        ),
+        false => "no new connections".to_string(),
+    }
 }
 
 fn times(config: &Scenario) -> String {
@@ -170,11 +197,12 @@ fn cluster(cluster: &ClusterSpec) -> String {
         |(name, value): (&String, &String)| config::shown_text(&format!(", {name} = {value}"));
     let sysctls: Vec<String> = cluster.sysctls.iter().map(sysctl).collect();
     format!(
-        "Kubernetes {}, {}, {}{} (provider: {}){}",
+        "Kubernetes {}, {}, {}{}{} (provider: {}){}",
         cluster.kubernetes,
         count(cluster.nodes as usize, "node"),
         word(&cluster.proxy_mode),
         if cluster.dns { ", DNS" } else { "" },
+        if cluster.dual_stack { ", IPv4 and IPv6" } else { "" },
         word(&cluster.provider),
         sysctls.concat(),
     )

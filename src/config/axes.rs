@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::arms::MAX_ARMS;
 use super::errors::{Problem, Problems, likely, quote};
-use super::schema::{self, SYSCTLS};
+use super::schema;
 use super::settings::{self, Layer, Origin, Setting, Settings, in_order};
 use super::source::Place;
 use super::value::a_type;
@@ -77,7 +77,7 @@ fn read_axes(
     for (key, value) in in_order(table) {
         let name = settings::join(prefix, key.get_ref());
         let place = origin.place(key.span());
-        let groups = schema::is_table(&name) || prefix.starts_with(SYSCTLS);
+        let groups = schema::is_table(&name) || schema::is_of_sysctls(prefix);
         let value_place = origin.place(value.span());
         let sysctl = schema::sysctl_name(&name).filter(|_| !value.get_ref().is_table());
         if let Some(problem) = sysctl.and_then(|name| settings::wrong_sysctl(name, &place)) {

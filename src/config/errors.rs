@@ -225,7 +225,7 @@ impl Problems {
 }
 
 /// The candidate that a misspelt word most likely stands for.
-pub(super) fn likely<'a>(
+pub(crate) fn likely<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

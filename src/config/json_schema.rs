@@ -7,13 +7,17 @@
 use serde_json::{Map, Value, json};
 
 use super::arms::MAX_ARMS;
-use super::schema::{self, KEYS, Key, Kind, LONGEST_SYSCTL, MAX_SYSCTLS, SYSCTL, SYSCTLS, TABLES};
+use super::schema::{
+    self, KEYS, Key, Kind, LONGEST_SYSCTL, MAX_SYSCTLS, POD_SYSCTLS, SYSCTL, SYSCTLS, TABLES,
+};
 
 /// A number and its unit, once or more.
 const TIME: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|s|m|h)\s*)+$";
 const VERSION: &str = r"^(0|[1-9][0-9]{0,2})(\.(0|[1-9][0-9]{0,2})){2}$";
 /// A name that Kubernetes allows for a node.
 const NODE: &str = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$";
+/// Hundredths, no more than 100.
+const SHARE: &str = r"^0*(100|[0-9]{1,2})%$";
 /// One line that is not blank.
 const SYSCTL_VALUE: &str =
     r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x08\x0a-\x1f\x7f-\x9f]*$";
@@ -122,7 +126,7 @@ fn table(name: &str, of: &dyn Fn(&Key) -> Value) -> Map<String, Value> {
     for (full, about) in TABLES {
         let Some(rest) = inside(full) else { continue };
         let mut schema = match *full {
-            SYSCTLS => sysctls(value(Kind::Sysctl), SYSCTL_PARTS),
+            SYSCTLS | POD_SYSCTLS => sysctls(value(Kind::Sysctl), SYSCTL_PARTS),
             full => object(&table(full, of)),
         };
         if rest == "flows" {
@@ -146,17 +150,20 @@ fn axes(prefix: &str) -> Map<String, Value> {
     for (full, about) in TABLES {
         let Some(rest) = below(prefix, full) else { continue };
         let mut schema = match *full {
-            SYSCTLS => sysctls(axis(value(Kind::Sysctl)), SYSCTL_AXIS_PARTS),
+            SYSCTLS | POD_SYSCTLS => sysctls(axis(value(Kind::Sysctl)), SYSCTL_AXIS_PARTS),
             full => axes(full),
         };
         schema.insert("description".into(), (*about).into());
         properties.insert(rest.into(), schema.into());
     }
     let mut schema = object(&properties);
-    if let Some(rest) = below(prefix, SYSCTLS) {
+    let mut patterns = Map::new();
+    for rest in [SYSCTLS, POD_SYSCTLS].into_iter().filter_map(|table| below(prefix, table)) {
         let quoted = format!(r"^{}\.net(\.[A-Za-z0-9_-]+)+$", rest.replace('.', r"\."));
-        let one = described(&SYSCTL, axis(value(Kind::Sysctl)));
-        schema.insert("patternProperties".into(), json!({ quoted: one }));
+        patterns.insert(quoted, described(&SYSCTL, axis(value(Kind::Sysctl))));
+    }
+    if !patterns.is_empty() {
+        schema.insert("patternProperties".into(), patterns.into());
     }
     schema
 }
@@ -230,6 +237,14 @@ fn value(kind: Kind) -> Value {
         }),
         Kind::Version => json!({ "type": "string", "pattern": VERSION }),
         Kind::Truth => json!({ "type": "boolean" }),
+        Kind::Share => json!({ "anyOf": [
+            { "type": "integer", "minimum": 0, "maximum": 100 },
+            { "type": "string", "pattern": SHARE },
+        ] }),
+        Kind::Command => json!({ "anyOf": [
+            { "type": "string", "pattern": r"\S" },
+            { "type": "array", "items": { "type": "string" }, "minItems": 1 },
+        ] }),
         Kind::Sysctl => json!({
             "type": ["string", "integer"], "maxLength": LONGEST_SYSCTL, "pattern": SYSCTL_VALUE,
         }),

@@ -22,22 +22,29 @@ mod scenario;
 mod schema;
 mod settings;
 mod source;
+mod trigger;
 mod value;
+mod workload;
 
 #[cfg(test)]
 mod schema_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trigger_tests;
 
 use std::path::Path;
 
 pub use arms::{Arm, FileKind, Matrix};
 pub use errors::Errors;
+pub(crate) use errors::likely;
 pub use json_schema::{matrix as matrix_schema, scenario as scenario_schema};
 pub use options::cluster;
 pub use scenario::*;
 pub use schema::{DEFAULT_KUBERNETES, LOCAL_MINORS};
 pub(crate) use source::{shown, shown_text};
+pub use trigger::{Ends, Rollout, Share, Trigger};
+pub use workload::*;
 
 /// Reads a matrix, or a scenario as a matrix of one.
 ///

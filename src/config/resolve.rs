@@ -3,7 +3,10 @@
 //! Fills in the defaults and tells what contradicts what. Takes settings whose values are right
 //! one by one; knows nothing of TOML, and of files only the places that it blames.
 
-use std::collections::BTreeMap;
+mod trigger;
+mod workload;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -12,13 +15,15 @@ use serde::de::value::Error as WordError;
 
 use super::errors::{Problem, Problems};
 use super::scenario::{
-    ClusterSpec, EnterBy, Flows, Pod, ProviderKind, ProxyMode, Readiness, Scenario, Sigterm,
-    Trigger,
+    ClusterSpec, Dials, EnterBy, Flows, IpFamily, ProviderKind, ProxyMode, Readiness, Scenario,
+    Sigterm, Vantage, Via,
 };
 use super::schema;
 use super::settings::{Layer, Setting, Settings};
 use super::source::Place;
 use super::value::Value;
+use super::workload::PreStop;
+use trigger::Triggering;
 
 /// What is left of the grace period after the default drain window.
 const AFTER_DRAIN: Duration = Duration::from_secs(5);
@@ -131,16 +136,8 @@ impl Resolver<'_> {
     }
 
     fn cluster(&mut self) -> Option<ClusterSpec> {
-        let mut sysctls = Some(BTreeMap::new());
-        for (name, setting) in self.settings {
-            let Some(name) = schema::sysctl_name(name) else { continue };
-            match (&setting.value, &mut sysctls) {
-                (Some(Value::Text(text)), Some(sysctls)) => {
-                    sysctls.insert(name.to_string(), text.clone());
-                }
-                _ => sysctls = None,
-            }
-        }
+        let sysctls = self.sysctls(schema::SYSCTLS);
+        let pod_sysctls = self.sysctls(schema::POD_SYSCTLS);
         self.version();
         Some(ClusterSpec {
             provider: self.word("cluster.provider", ProviderKind::Auto)?,
@@ -150,7 +147,25 @@ impl Resolver<'_> {
             proxy_mode: self.word("cluster.proxy_mode", ProxyMode::Iptables)?,
             sysctls: sysctls?,
             dns: self.truth("cluster.dns")?,
+            pod_sysctls: BTreeSet::from_iter(pod_sysctls?.into_keys()),
+            dual_stack: self.dual_stack()?,
         })
+    }
+
+    fn dual_stack(&mut self) -> Option<bool> {
+        let ip = self.word("flows.ip", IpFamily::Ipv4)?;
+        let (key, ipv6) = ("cluster.dual_stack", ip == IpFamily::Ipv6);
+        let dual_stack = self.get(key, ipv6, |value| match value {
+            Value::Truth(truth) => Some(*truth),
+            _ => None,
+        })?;
+        if ipv6 && !dual_stack {
+            let message = "ip = \"ipv6\" in a cluster without IPv6";
+            let help = "take cluster.dual_stack out, or set it to true";
+            self.blame(["flows.ip", key], At::Value, message.into(), help);
+            return None;
+        }
+        Some(dual_stack)
     }
 
     /// Told here, not when the first cluster is to come up: that may be hours into a run.
@@ -179,25 +194,38 @@ impl Resolver<'_> {
         cluster: Option<&ClusterSpec>,
     ) -> Option<Scenario> {
         let grace_period = self.time("grace_period", secs(30));
-        let drain_window = self.drain_window(sigterm, grace_period);
+        let pre_stop = self.pre_stop(grace_period);
+        let drain_window = self.drain_window(sigterm, grace_period, pre_stop.as_ref());
         let readiness = self.readiness(sigterm);
         let flows = self.flows(cluster);
+        let pod = self.pod(pre_stop);
+        let replicas = self.count("pod.replicas", 1);
+        let triggering = self.triggering(replicas, flows.as_ref(), cluster);
+        let service = self.service(flows.as_ref());
+        let Triggering { trigger, delete_grace, scale_to, rollout, observe_for } = triggering?;
         Some(Scenario {
             description: self.text("description", None)?,
             sigterm: sigterm?,
             drain_window: drain_window?,
             readiness: readiness?,
-            trigger: self.word("trigger", Trigger::Delete)?,
+            trigger,
+            delete_grace,
+            scale_to,
+            rollout,
+            observe_for,
             grace_period: grace_period?,
             settle: self.time("settle", secs(10))?,
             observe_after: self.time("observe_after", secs(2))?,
             repeats: self.count("repeats", 5)?,
             evidence: self.truth("evidence")?,
             flows: flows?,
-            pod: Pod {
-                readiness_period: self.time("pod.readiness_period", secs(1))?,
-                readiness_failures: self.count("pod.readiness_failures", 1)?,
+            dials: Dials {
+                tcp: self.count("dials.tcp", 0)?,
+                udp: self.count("dials.udp", 0)?,
+                timeout: self.time("dials.timeout", Dials::DEFAULT_TIMEOUT)?,
             },
+            pod: pod?,
+            service: service?,
         })
     }
 
@@ -205,6 +233,7 @@ impl Resolver<'_> {
         &mut self,
         sigterm: Option<Sigterm>,
         grace: Option<Duration>,
+        pre_stop: Option<&Option<PreStop>>,
     ) -> Option<Option<Duration>> {
         let (key, given) = ("drain_window", self.setting("drain_window").is_some());
         if sigterm? != Sigterm::Drain {
@@ -217,25 +246,36 @@ impl Resolver<'_> {
             return Some(None);
         }
         let grace = grace?;
+        // How long another hook takes is not known beforehand.
+        let hook = match pre_stop? {
+            Some(PreStop::Sleep(time)) => *time,
+            Some(PreStop::Exec(_)) | None => Duration::ZERO,
+        };
+        let left = grace.saturating_sub(hook);
+        let less = match hook {
+            Duration::ZERO => String::new(),
+            hook => format!(" less the pre_stop of {}", time(hook)),
+        };
         if !given {
-            if grace > AFTER_DRAIN {
-                return Some(Some(grace - AFTER_DRAIN));
+            if left > AFTER_DRAIN {
+                return Some(Some(left - AFTER_DRAIN));
             }
             let message = format!(
-                "a grace_period of {} leaves no drain_window: its default is the grace period less {}",
+                "a grace_period of {}{less} leaves no drain_window: its default is the grace period less {}",
                 time(grace),
                 time(AFTER_DRAIN),
             );
             let help = "set a drain_window below the grace_period";
-            self.blame(["grace_period", "sigterm"], At::Value, message, help);
+            let other = if hook.is_zero() { "sigterm" } else { "pod.pre_stop" };
+            self.blame(["grace_period", other], At::Value, message, help);
             return None;
         }
         let window = self.time(key, Duration::ZERO)?;
-        if window < grace {
+        if window < left {
             return Some(Some(window));
         }
         let message = format!(
-            "the drain_window ({}) is not below the grace_period ({}{})",
+            "the drain_window ({}) is not below the grace_period ({}{}{less})",
             time(window),
             time(grace),
             self.by_default("grace_period"),
@@ -297,25 +337,83 @@ impl Resolver<'_> {
             let help = "silence between two heartbeats is none: make it several intervals";
             self.blame(["flows.silent_after", &full], At::Value, message, help);
         }
-        let enter_by = self.enter_by(cluster);
+        let source_port = self.source_port([("flows.tcp", tcp), ("flows.udp", udp)]);
+        let via = self.word("flows.via", Via::NodePort);
+        let from = self.word("flows.from", Vantage::Outside);
+        self.route(via, from, cluster);
+        let enter_by = self.enter_by(cluster, via, from);
         Some(Flows {
             tcp: tcp?,
             udp: udp?,
             tcp_interval: tcp_interval?,
             udp_interval: udp_interval?,
             silent_after: silent_after?,
+            via: via?,
+            from: from?,
             enter_by: enter_by?,
+            ip: self.word("flows.ip", IpFamily::Ipv4)?,
+            source_port: source_port?,
         })
     }
 
-    fn enter_by(&mut self, cluster: Option<&ClusterSpec>) -> Option<EnterBy> {
+    fn source_port(&mut self, flows: [(&str, Option<u32>); 2]) -> Option<Option<u16>> {
+        let key = "flows.source_port";
+        let first = self.get(key, None, |value| match value {
+            Value::Count(port) => Some(u16::try_from(*port).ok()),
+            _ => None,
+        })?;
+        let Some(port) = first else { return Some(None) };
+        let most = flows.into_iter().filter_map(|(key, count)| Some((key, count?)));
+        let Some((flows, count)) = most.max_by_key(|(_, count)| *count) else { return Some(first) };
+        let last = u32::from(u16::MAX);
+        if u32::from(port) + count.saturating_sub(1) <= last {
+            return Some(first);
+        }
+        let message =
+            format!("source_port = {port} is too high for {count} flows: ports end at {last}");
+        let help = format!("begin at {} or below", (last + 1).saturating_sub(count));
+        self.blame([key, flows], At::Value, message, &help);
+        None
+    }
+
+    /// Whether there is a way from where the clients stand to where they go.
+    fn route(&mut self, via: Option<Via>, from: Option<Vantage>, cluster: Option<&ClusterSpec>) {
+        let local = cluster.is_some_and(|cluster| is_local(cluster.provider));
+        let message = match (via, from) {
+            (Some(Via::ClusterIp), Some(Vantage::Outside)) => {
+                "via = \"cluster-ip\" from outside: no route leads to a Service's own address"
+            }
+            (Some(Via::Pod), Some(Vantage::Outside)) if local => {
+                "via = \"pod\" from outside: no route leads to a local cluster's pods"
+            }
+            _ => return,
+        };
+        let help = "set flows.from to \"node\" or \"pod\"";
+        self.blame(["flows.via", "flows.from"], At::Value, message.into(), help);
+    }
+
+    fn enter_by(
+        &mut self,
+        cluster: Option<&ClusterSpec>,
+        via: Option<Via>,
+        from: Option<Vantage>,
+    ) -> Option<EnterBy> {
         let nodes = cluster?.nodes;
-        let default = if nodes >= 2 { "other-node" } else { "pod-node" };
+        // A hostPort is one of the pod's node: from outside no other node has a part in it.
+        let by_pod_node = via? == Via::HostPort && from? == Vantage::Outside;
+        let default = if nodes >= 2 && !by_pod_node { "other-node" } else { "pod-node" };
         let enter_by = EnterBy::from(self.text("flows.enter_by", Some(default.into()))??);
         if enter_by == EnterBy::OtherNode && nodes < 2 {
             let message = "enter_by = \"other-node\" in a cluster of one node";
             let help = "enter by \"pod-node\", or have at least 2 nodes";
             self.blame(["flows.enter_by", "cluster.nodes"], At::Value, message.into(), help);
+            return None;
+        }
+        if enter_by == EnterBy::OtherNode && by_pod_node {
+            let message = "enter_by = \"other-node\" with via = \"host-port\" from outside: only the \
+                           pod's node has its hostPort";
+            let help = "enter by \"pod-node\", or set flows.from to \"node\" or \"pod\"";
+            self.blame(["flows.enter_by", "flows.via"], At::Value, message.into(), help);
             return None;
         }
         if let EnterBy::Named(name) = &enter_by
@@ -398,6 +496,7 @@ fn time(time: Duration) -> humantime::FormattedDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{ServiceType, SessionAffinity, TrafficPolicy, Trigger};
 
     /// The words that may be written are those that the types know.
     #[test]
@@ -407,7 +506,15 @@ mod tests {
             match key {
                 "sigterm" => as_word::<Sigterm>(value).is_some(),
                 "readiness" => as_word::<Readiness>(value).is_some(),
-                "trigger" => as_word::<Trigger>(value).is_some(),
+                "trigger" => as_word::<Trigger>(value).is_some_and(|t| t.name() == word),
+                "service.type" => as_word::<ServiceType>(value).is_some(),
+                "service.session_affinity" => as_word::<SessionAffinity>(value).is_some(),
+                "service.external_traffic_policy" | "service.internal_traffic_policy" => {
+                    as_word::<TrafficPolicy>(value).is_some()
+                }
+                "flows.via" => as_word::<Via>(value).is_some(),
+                "flows.from" => as_word::<Vantage>(value).is_some(),
+                "flows.ip" => as_word::<IpFamily>(value).is_some(),
                 "cluster.provider" => as_word::<ProviderKind>(value).is_some(),
                 "cluster.proxy_mode" => as_word::<ProxyMode>(value).is_some(),
                 _ => false,

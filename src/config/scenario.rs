@@ -3,9 +3,13 @@
 //! These are resolved values, with every default filled in and every contradiction excluded.
 //! They serialise as they stand in a trial's record (durations in milliseconds, named so).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::trigger::{Rollout, Trigger};
+use super::workload::{Pod, Service};
 
 /// One scenario, resolved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -21,8 +25,22 @@ pub struct Scenario {
     pub drain_window: Option<Duration>,
     /// What `/readyz` says once SIGTERM has arrived; `None` with [`Sigterm::Exit`] only.
     pub readiness: Option<Readiness>,
-    /// What terminates the pod.
+    /// What terminates the pod, or parts it from its clients.
     pub trigger: Trigger,
+    /// The grace period of the deletion itself: whole seconds, with [`Trigger::DeleteGrace`] only.
+    #[serde(rename = "delete_grace_ms", with = "opt_ms", default)]
+    #[schemars(with = "Option<f64>")]
+    pub delete_grace: Option<Duration>,
+    /// The replicas that are left, below those of the pod: with [`Trigger::ScaleDown`] only.
+    #[serde(default)]
+    pub scale_to: Option<u32>,
+    /// With [`Trigger::Rollout`] only.
+    #[serde(default)]
+    pub rollout: Option<Rollout>,
+    /// How long to observe where nothing need end ([`Trigger::is_open`]), and only there.
+    #[serde(rename = "observe_for_ms", with = "opt_ms", default)]
+    #[schemars(with = "Option<f64>")]
+    pub observe_for: Option<Duration>,
     /// `terminationGracePeriodSeconds`: whole seconds.
     #[serde(rename = "grace_period_ms", with = "ms")]
     #[schemars(with = "f64")]
@@ -42,8 +60,21 @@ pub struct Scenario {
     pub evidence: bool,
     /// The flows.
     pub flows: Flows,
+    /// New connections made beside them.
+    #[serde(default)]
+    pub dials: Dials,
     /// The pod.
     pub pod: Pod,
+    /// The Service.
+    #[serde(default)]
+    pub service: Service,
+}
+
+impl Scenario {
+    /// From the start of the pod's termination to SIGKILL: the grace period of the deletion.
+    pub fn grace(&self) -> Duration {
+        self.delete_grace.unwrap_or(self.grace_period)
+    }
 }
 
 impl Scenario {
@@ -77,18 +108,6 @@ pub enum Readiness {
     Pass,
 }
 
-/// What terminates the pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Trigger {
-    /// DELETE of the pod.
-    Delete,
-    /// An Eviction of the pod.
-    Evict,
-    /// The Deployment's scale set to 0.
-    ScaleToZero,
-}
-
 /// The flows of a scenario: at least one in all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Flows {
@@ -108,11 +127,107 @@ pub struct Flows {
     #[serde(rename = "silent_after_ms", with = "ms")]
     #[schemars(with = "f64")]
     pub silent_after: Duration,
-    /// The node whose NodePort the flows enter by.
+    /// What address the flows go to.
+    #[serde(default)]
+    pub via: Via,
+    /// Where the flows' clients stand.
+    #[serde(default)]
+    pub from: Vantage,
+    /// The node that the flows enter by: whose NodePort they go to, and on which clients stand that do
+    /// not stand outside.
     pub enter_by: EnterBy,
+    /// The family of the addresses that they go to and come from.
+    #[serde(default)]
+    pub ip: IpFamily,
+    /// The first of the flows' source ports, where they are fixed: `tcp-1` and `udp-1` have this one,
+    /// the next ones the next.
+    #[serde(default)]
+    pub source_port: Option<u16>,
+}
+
+/// New connections that are made from settle on: each asks once, and ends with its first answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Dials {
+    /// TCP connections a second, evenly spaced.
+    pub tcp: u32,
+    /// First datagrams of new sockets a second, evenly spaced.
+    pub udp: u32,
+    /// No answer for this long, and a dial has timed out.
+    #[serde(rename = "timeout_ms", with = "ms")]
+    #[schemars(with = "f64")]
+    pub timeout: Duration,
+}
+
+impl Dials {
+    /// How long a dial may go without an answer where nothing else is said.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// Whether any are made.
+    pub fn any(&self) -> bool {
+        self.tcp > 0 || self.udp > 0
+    }
+}
+
+impl Default for Dials {
+    fn default() -> Self {
+        Self { tcp: 0, udp: 0, timeout: Self::DEFAULT_TIMEOUT }
+    }
 }
 
 /// The node whose NodePort the flows enter by. Written as in TOML: `"other-node"`, `"pod-node"`
+/// What address the flows go to.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Via {
+    /// A node's address and the Service's NodePort.
+    #[default]
+    NodePort,
+    /// The Service's own address in the cluster.
+    ClusterIp,
+    /// The address of the pod's node and a port of that node that leads to the pod.
+    HostPort,
+    /// The pod's own address.
+    Pod,
+}
+
+impl Via {
+    /// Whether the Service, and so kube-proxy, leads there.
+    pub fn is_of_service(self) -> bool {
+        matches!(self, Self::NodePort | Self::ClusterIp)
+    }
+}
+
+/// A family of addresses.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum IpFamily {
+    /// IPv4
+    #[default]
+    Ipv4,
+    /// IPv6
+    Ipv6,
+}
+
+/// Where the flows' clients stand.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Vantage {
+    /// Outside the cluster's nodes, where the runner is.
+    #[default]
+    Outside,
+    /// In the net namespace of the node that the flows enter by.
+    Node,
+    /// In the net namespace of a pod on that node.
+    Pod,
+}
+
+/// The node that the flows enter by. Written as in TOML: `"other-node"`, `"pod-node"`
 /// or a node's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "String", into = "String")]
@@ -145,17 +260,6 @@ impl From<EnterBy> for String {
     }
 }
 
-/// The pod's readiness probe.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Pod {
-    /// `periodSeconds`: whole seconds, at least 1.
-    #[serde(rename = "readiness_period_ms", with = "ms")]
-    #[schemars(with = "f64")]
-    pub readiness_period: Duration,
-    /// `failureThreshold`, at least 1.
-    pub readiness_failures: u32,
-}
-
 /// The cluster that an arm runs on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClusterSpec {
@@ -172,6 +276,13 @@ pub struct ClusterSpec {
     /// Whether pods have the cluster's DNS (CoreDNS).
     #[serde(default)]
     pub dns: bool,
+    /// Sysctls that pods may set although Kubernetes does not call them safe, by name: those that the
+    /// scenario's pod sets.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub pod_sysctls: BTreeSet<String>,
+    /// Whether nodes, pods and Services have addresses of IPv6 beside those of IPv4.
+    #[serde(default)]
+    pub dual_stack: bool,
 }
 
 /// Who makes the cluster.
@@ -201,7 +312,7 @@ pub enum ProxyMode {
 }
 
 /// A duration in the record, as decimal milliseconds.
-mod ms {
+pub(super) mod ms {
     use super::*;
     pub fn serialize<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
         let ms = d.as_nanos() as f64 / 1e6;

@@ -25,12 +25,19 @@ pub(super) enum Kind {
     Sysctl,
     /// `true` or `false`.
     Truth,
+    /// A number of pods, or a share of the replicas such as `25%`.
+    Share,
+    /// A program and its arguments: one string without quotes in it, or a list of strings.
+    Command,
 }
 
 impl Kind {
     /// Whether it is written as a string in TOML, so that a flag may leave the quotes out.
     pub fn is_string(self) -> bool {
-        !matches!(self, Self::Count { .. } | Self::Sysctl | Self::Truth)
+        !matches!(
+            self,
+            Self::Count { .. } | Self::Sysctl | Self::Truth | Self::Share | Self::Command
+        )
     }
 }
 
@@ -70,16 +77,44 @@ impl Key {
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// Flows of one protocol in a trial.
 const MAX_FLOWS: u32 = 100_000;
+/// New connections of one protocol a second. Each has its source port to itself for 30 s at least, which
+/// more of them would run out of.
+const MAX_DIALS: u32 = 900;
 const MAX_REPEATS: u32 = 10_000;
 const MAX_NODES: u32 = 16;
 const MAX_FAILURES: u32 = 1_000;
+/// More pods than a node takes by default.
+const MAX_REPLICAS: u32 = 100;
+
+/// In the order in which help lists them.
+const TRIGGERS: &[&str] = &[
+    "delete",
+    "evict",
+    "scale-to-zero",
+    "scale-down",
+    "rollout",
+    "drain-node",
+    "force-delete",
+    "delete-grace",
+    "relabel",
+    "readiness-fail",
+    "crash",
+    "delete-service",
+    "restart-kube-proxy",
+    "node-stop",
+];
+const POLICIES: &[&str] = &["cluster", "local"];
 
 /// Any time, zero too.
 const TIME: Kind = Kind::Time { min: Duration::ZERO, whole_seconds: false };
 /// A time between two heartbeats.
 const INTERVAL: Kind = Kind::Time { min: Duration::from_millis(1), whole_seconds: false };
+/// A time within which to be answered.
+const DIAL_TIME: Kind = Kind::Time { min: Duration::from_millis(10), whole_seconds: false };
 /// What Kubernetes takes in seconds, and not as 0.
 const SECONDS: Kind = Kind::Time { min: Duration::from_secs(1), whole_seconds: true };
+/// What Kubernetes takes in seconds, 0 too.
+const HOOK: Kind = Kind::Time { min: Duration::ZERO, whole_seconds: true };
 
 const fn key(name: &'static str, kind: Kind, example: &'static str) -> Key {
     Key { name, kind, example, default: None, about: "" }
@@ -102,13 +137,41 @@ pub(super) const KEYS: &[Key] = &[
          with sigterm = \"drain\" and \"pass\" with \"ignore\"; not with \"exit\", where nobody is \
          left to answer.",
     ),
-    key("trigger", Kind::Word(&["delete", "evict", "scale-to-zero"]), "\"delete\"")
-        .default("\"delete\"")
-        .about(
-            "What terminates the pod. \"delete\": it is deleted. \"evict\": it is evicted, as by \
-             `kubectl drain`. \"scale-to-zero\": its Deployment is scaled to zero, so that no \
-             replacement comes.",
-        ),
+    key("trigger", Kind::Word(TRIGGERS), "\"delete\"").default("\"delete\"").about(
+        "What is done to the pod. It is deleted (\"delete\"), with a grace period of 0 \
+         (\"force-delete\") or of its own (\"delete-grace\"); evicted (\"evict\"), as `kubectl drain` \
+         does with all of a node's pods (\"drain-node\": the node is cordoned too, and the workload's \
+         pods on it are evicted once each); its Deployment is scaled to zero (\"scale-to-zero\") or to \
+         fewer replicas, the pod being the first that goes (\"scale-down\"), or gets a new pod template \
+         (\"rollout\"). Or nothing terminates it: its label is changed, so that it leaves the Service and \
+         lives on (\"relabel\"), its readiness begins to fail (\"readiness-fail\"), its Service is deleted \
+         (\"delete-service\"), kube-proxy is started anew on each node (\"restart-kube-proxy\"). Or it goes \
+         without goodbye: the app is killed with SIGKILL (\"crash\"), or its node is cut off and killed \
+         (\"node-stop\"; each trial then has a cluster of its own). What the API refuses is a trial of \
+         its own kind, trigger-refused, and is not tried again.",
+    ),
+    key("delete_grace", SECONDS, "\"5s\"").about(
+        "The grace period of the deletion itself, in the place of the pod's. Only with trigger = \
+         \"delete-grace\", which needs it. Whole seconds; kubelets leave an app 2 s at least.",
+    ),
+    key("scale_to", Kind::Count { min: 0, max: MAX_REPLICAS }, "1").about(
+        "How many replicas are left. Only with trigger = \"scale-down\", and below pod.replicas. By \
+         default one less than those.",
+    ),
+    key("rollout.max_surge", Kind::Share, "1").about(
+        "How many pods may be there beyond pod.replicas: a number, or a share such as \"25%\" (rounded \
+         up). Only with trigger = \"rollout\". By default \"25%\", as in Kubernetes.",
+    ),
+    key("rollout.max_unavailable", Kind::Share, "0").about(
+        "How many of pod.replicas may be missing: a number, or a share such as \"25%\" (rounded down). \
+         Only with trigger = \"rollout\". By default \"25%\", as in Kubernetes.",
+    ),
+    key("observe_for", INTERVAL, "\"30s\"").about(
+        "How long to observe at most after a trigger that terminates no pod, and after which flows may \
+         live on: only with trigger = \"relabel\", \"readiness-fail\", \"delete-service\", \
+         \"restart-kube-proxy\" and \"node-stop\". A flow that is still answered at its end has \
+         survived. By default 30 s, with \"node-stop\" 90 s (the cluster takes 50 s to miss a node).",
+    ),
     key("grace_period", SECONDS, "\"30s\"").default("\"30s\"").about(
         "The pod's terminationGracePeriodSeconds: from SIGTERM to SIGKILL. Whole seconds.",
     ),
@@ -142,17 +205,83 @@ pub(super) const KEYS: &[Key] = &[
     key("flows.silent_after", INTERVAL, "\"2s\"")
         .default("\"2s\"")
         .about("No answer for this long is silence. Longer than both intervals."),
+    key("flows.via", Kind::Word(&["node-port", "cluster-ip", "host-port", "pod"]), "\"node-port\"")
+        .default("\"node-port\"")
+        .about(
+            "What address the flows go to. \"node-port\": a node's, at the Service's NodePort. \
+             \"cluster-ip\": the Service's own; only from a node or a pod. \"host-port\": the pod's \
+             node's, at a hostPort of the pod. \"pod\": the pod's own; only from a node or a pod.",
+        ),
+    key("flows.from", Kind::Word(&["outside", "node", "pod"]), "\"outside\"")
+        .default("\"outside\"")
+        .about(
+            "Where the flows' clients stand: \"outside\" of the nodes, in the net namespace of the \
+             \"node\" that they enter by, or in that of a client \"pod\" on it.",
+        ),
     key("flows.enter_by", Kind::EnterBy, "\"other-node\"").about(
-        "The node whose NodePort the flows enter by: \"other-node\" (one that the pod is not on), \
-         \"pod-node\" (the pod's own) or a node's name. By default \"other-node\", in a cluster of one \
-         node \"pod-node\".",
+        "The node whose NodePort the flows enter by, and on which clients stand that do not stand \
+         outside: \"other-node\" (one that the pod is not on), \"pod-node\" (the pod's own) or a \
+         node's name. By default \"other-node\"; \"pod-node\" in a cluster of one node, and from \
+         outside with via = \"host-port\".",
     ),
+    key("flows.ip", Kind::Word(&["ipv4", "ipv6"]), "\"ipv4\"").default("\"ipv4\"").about(
+        "The family of the flows' addresses. \"ipv6\" needs a cluster with both families, which the \
+         arm's is then by default.",
+    ),
+    key("flows.source_port", Kind::Count { min: 1024, max: 65_535 }, "40000").about(
+        "The first of fixed source ports: tcp-1 and udp-1 have this one, the next ones the next. By \
+         default each flow has a port that the kernel chooses.",
+    ),
+    key("dials.tcp", Kind::Count { min: 0, max: MAX_DIALS }, "50")
+        .default("0")
+        .about("New TCP connections a second, evenly spaced, each with one question and its first answer."),
+    key("dials.udp", Kind::Count { min: 0, max: MAX_DIALS }, "50")
+        .default("0")
+        .about("New UDP sockets a second, evenly spaced, each with one datagram and its first answer."),
+    key("dials.timeout", DIAL_TIME, "\"1s\"")
+        .default("\"1s\"")
+        .about("No answer for this long, and a new connection has timed out."),
     key("pod.readiness_period", SECONDS, "\"1s\"")
         .default("\"1s\"")
         .about("The readiness probe's periodSeconds. Whole seconds."),
     key("pod.readiness_failures", Kind::Count { min: 1, max: MAX_FAILURES }, "1")
         .default("1")
         .about("The readiness probe's failureThreshold: failures in a row until the pod is unready."),
+    key("pod.pre_stop", HOOK, "\"5s\"").about(
+        "A preStop hook that sleeps (lifecycle.preStop.sleep): SIGTERM comes so much later, and the \
+         grace_period runs meanwhile. Whole seconds; 0s is no hook.",
+    ),
+    key("pod.pre_stop_exec", Kind::Command, "\"/drainwatch-probe sleep 5000\"").about(
+        "A preStop hook that runs a command in the app's container (lifecycle.preStop.exec), in the place \
+         of pod.pre_stop: a string, parted at its spaces, or a list of strings. The image holds nothing but \
+         /drainwatch-probe, which can sleep for a number of milliseconds.",
+    ),
+    key("pod.replicas", Kind::Count { min: 1, max: MAX_REPLICAS }, "3").default("1").about(
+        "How many pods the Deployment has. The others come up once all flows are held by the target, and \
+         are ready before the settle time begins.",
+    ),
+    key("pod.disruption_budget", Kind::Count { min: 0, max: MAX_REPLICAS }, "1").about(
+        "minAvailable of the pods' PodDisruptionBudget, which may refuse evictions. By default there is \
+         no budget.",
+    ),
+    key("service.type", Kind::Word(&["node-port", "cluster-ip"]), "\"node-port\"")
+        .default("\"node-port\"")
+        .about("The Service's type."),
+    key("service.session_affinity", Kind::Word(&["none", "client-ip"]), "\"client-ip\"")
+        .default("\"none\"")
+        .about("The Service's sessionAffinity: whether a client stays with the pod that it got first."),
+    key("service.external_traffic_policy", Kind::Word(POLICIES), "\"local\"")
+        .default("\"cluster\"")
+        .about(
+            "The Service's externalTrafficPolicy: whether a node port leads to all endpoints or only to \
+             those on the node itself.",
+        ),
+    key("service.internal_traffic_policy", Kind::Word(POLICIES), "\"local\"")
+        .default("\"cluster\"")
+        .about(
+            "The Service's internalTrafficPolicy: whether its cluster IP leads to all endpoints or only to \
+             those on the client's node.",
+        ),
     key("cluster.provider", Kind::Word(&["auto", "local", "kind", "context"]), "\"auto\"")
         .default("\"auto\"")
         .about(
@@ -168,6 +297,10 @@ pub(super) const KEYS: &[Key] = &[
     key("cluster.proxy_mode", Kind::Word(&["iptables", "nftables", "ipvs"]), "\"iptables\"")
         .default("\"iptables\"")
         .about("kube-proxy's mode."),
+    key("cluster.dual_stack", Kind::Truth, "true").about(
+        "Whether nodes, pods and Services have IPv6 addresses beside IPv4 ones. By default with \
+         flows.ip = \"ipv6\" alone.",
+    ),
     key("cluster.dns", Kind::Truth, "true").default("false").about(
         "Whether the cluster has DNS (CoreDNS), for workloads that look names up. Names outside the \
          cluster are refused.",
@@ -189,16 +322,25 @@ pub const LOCAL_MINORS: std::ops::RangeInclusive<u32> = 33..=37;
 pub const DEFAULT_KUBERNETES: &str = "1.34.0";
 
 /// Kubernetes' own words, which people know, and what to write in their place.
-pub(super) const KUBERNETES: [(&str, &str); 5] = [
+pub(super) const KUBERNETES: [(&str, &str); 12] = [
     ("terminationGracePeriodSeconds", "did you mean `grace_period`? It takes a time: \"30s\""),
+    ("gracePeriodSeconds", "did you mean `delete_grace`? It takes a time: \"5s\""),
     ("periodSeconds", "did you mean `pod.readiness_period`? It takes a time: \"1s\""),
     ("failureThreshold", "did you mean `pod.readiness_failures`?"),
-    ("preStop", "a preStop hook is not supported yet"),
-    ("replicas", "more than one replica is not supported yet"),
+    ("preStop", "did you mean `pod.pre_stop`? It takes a time: \"5s\""),
+    ("replicas", "did you mean `pod.replicas`?"),
+    ("minAvailable", "did you mean `pod.disruption_budget`?"),
+    ("maxSurge", "did you mean `rollout.max_surge`?"),
+    ("maxUnavailable", "did you mean `rollout.max_unavailable`?"),
+    ("sessionAffinity", "did you mean `service.session_affinity`?"),
+    ("externalTrafficPolicy", "did you mean `service.external_traffic_policy`?"),
+    ("internalTrafficPolicy", "did you mean `service.internal_traffic_policy`?"),
 ];
 
-/// Before the name of a sysctl.
+/// Before the name of a sysctl of the nodes.
 pub(super) const SYSCTLS: &str = "cluster.sysctls";
+/// Before the name of a sysctl of the pod.
+pub(super) const POD_SYSCTLS: &str = "pod.sysctls";
 /// Any sysctl.
 pub(super) const SYSCTL: Key =
     key("cluster.sysctls.*", Kind::Sysctl, "\"1\"").about("A sysctl of a net namespace.");
@@ -211,7 +353,15 @@ pub(super) const LONGEST_SYSCTL: usize = 200;
 /// Keys that hold other keys, and what they are about.
 pub(super) const TABLES: &[(&str, &str)] = &[
     ("flows", "The flows held to the pod."),
-    ("pod", "The pod's readiness probe."),
+    ("dials", "New connections made from settle on, by the way that the flows go."),
+    ("rollout", "How a rollout goes on: the Deployment's rollingUpdate. Not both of them nothing."),
+    ("pod", "The pod: its readiness probe, its preStop hook, how many there are of it."),
+    (
+        POD_SYSCTLS,
+        "Sysctls of the pod's own net namespace (its securityContext.sysctls; kubelets allow them). Quote \
+         their names: \"net.ipv4.icmp_ratelimit\" = 0",
+    ),
+    ("service", "The Service in front of the pods."),
     ("cluster", "The cluster that the trials run on. A matrix's counts before a scenario's."),
     (
         SYSCTLS,
@@ -225,14 +375,24 @@ pub(super) fn is_table(name: &str) -> bool {
     TABLES.iter().any(|(table, _)| *table == name)
 }
 
+/// Whether this table is one of sysctls, or stands in one: `cluster.sysctls.net` without quotes.
+pub(super) fn is_of_sysctls(table: &str) -> bool {
+    [SYSCTLS, POD_SYSCTLS].iter().any(|sysctls| table.starts_with(sysctls))
+}
+
 /// The key of this full name.
 pub(super) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name).or_else(|| sysctl_name(name).map(|_| &SYSCTL))
 }
 
-/// `net.core.somaxconn` of `cluster.sysctls.net.core.somaxconn`.
+/// `net.core.somaxconn` of `cluster.sysctls.net.core.somaxconn`, and of the pod's likewise.
 pub(super) fn sysctl_name(name: &str) -> Option<&str> {
-    name.strip_prefix(SYSCTLS)?.strip_prefix('.').filter(|rest| !rest.is_empty())
+    [SYSCTLS, POD_SYSCTLS].iter().find_map(|table| sysctl_of(table, name))
+}
+
+/// The same in one of the tables of sysctls.
+pub(super) fn sysctl_of<'a>(table: &str, name: &'a str) -> Option<&'a str> {
+    name.strip_prefix(table)?.strip_prefix('.').filter(|rest| !rest.is_empty())
 }
 
 /// What stands directly in a table (`""` is the scenario itself), for suggestions.

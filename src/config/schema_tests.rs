@@ -36,7 +36,17 @@ fn json(text: &str) -> Option<Value> {
 /// Each key with a value of its own in a scenario where it makes sense.
 fn scenario_with(name: &str, value: &str) -> String {
     let sigterm = if name == "sigterm" { "" } else { "sigterm = 'drain'\n" };
-    format!("{sigterm}{name} = {value}\n")
+    let beside = match name {
+        "delete_grace" => "trigger = 'delete-grace'\n",
+        "scale_to" => "trigger = 'scale-down'\npod.replicas = 3\n",
+        "rollout.max_surge" | "rollout.max_unavailable" => "trigger = 'rollout'\n",
+        "observe_for" => "trigger = 'relabel'\n",
+        "service.external_traffic_policy" if value.contains("local") => {
+            "flows.enter_by = 'pod-node'\n"
+        }
+        _ => "",
+    };
+    format!("{sigterm}{beside}{name} = {value}\n")
 }
 
 /// Whether the schema and the parser take a value of a key, and what the parser says.
@@ -47,7 +57,7 @@ fn both(schema: &Validator, text: &str) -> (bool, Option<String>) {
 
 fn keys() -> impl Iterator<Item = (&'static str, schema::Key)> {
     let fixed = KEYS.iter().map(|key| (key.name, key.clone()));
-    fixed.chain([("cluster.sysctls.'net.ipv4.x'", SYSCTL)])
+    fixed.chain([("cluster.sysctls.'net.ipv4.x'", SYSCTL), ("pod.sysctls.'net.ipv4.x'", SYSCTL)])
 }
 
 #[test]
@@ -76,7 +86,23 @@ fn every_default_of_the_table_is_the_parsers() {
             None => without.push(key.name),
         }
     }
-    let conditional = ["description", "sigterm", "drain_window", "readiness", "flows.enter_by"];
+    let conditional = [
+        "description",
+        "sigterm",
+        "drain_window",
+        "readiness",
+        "delete_grace",
+        "scale_to",
+        "rollout.max_surge",
+        "rollout.max_unavailable",
+        "observe_for",
+        "flows.enter_by",
+        "flows.source_port",
+        "pod.pre_stop",
+        "pod.pre_stop_exec",
+        "pod.disruption_budget",
+        "cluster.dual_stack",
+    ];
     assert_eq!(without, conditional);
     assert_eq!(parse("sigterm = 'exit'").unwrap().arms[0].cluster.kubernetes, DEFAULT_KUBERNETES);
 }
@@ -84,8 +110,13 @@ fn every_default_of_the_table_is_the_parsers() {
 #[test]
 fn a_wrong_type_is_turned_down_by_both() {
     for (name, key) in keys() {
-        let mut wrong = vec!["2.5", "[1]", "{ a = 1 }", "['drain']"];
+        let mut wrong = vec!["2.5", "[1]", "{ a = 1 }"];
+        if key.kind != Kind::Command {
+            wrong.push("['drain']");
+        }
         match key.kind {
+            // A string or a number.
+            Kind::Share => wrong.extend(["'5'", "'x'", "-1"]),
             Kind::Count { .. } => wrong.extend(["'5'", "'x'", "''"]),
             // A string or a number.
             Kind::Sysctl => wrong.extend(["''", "'  '"]),
@@ -131,6 +162,10 @@ fn a_value_beyond_its_limits_is_turned_down_by_both() {
             }
             Kind::Sysctl => vec![long(201), r#""a\nb""#.into(), r#""\u0000""#.into()],
             Kind::Truth => ["0", "'true'"].map(String::from).into(),
+            Kind::Share => {
+                ["-1", "101", "''", "'25'", "'101%'", "'+5%'", "'%'"].map(String::from).into()
+            }
+            Kind::Command => ["''", "'  '", "[]", "[1]"].map(String::from).into(),
             Kind::Text => continue,
         };
         for value in wrong {

@@ -12,7 +12,7 @@ use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::errors::{Problem, Problems, likely, quote};
-use super::schema::{self, SYSCTLS};
+use super::schema;
 use super::source::{Place, Source};
 use super::value::{self, Value, a_type};
 
@@ -199,7 +199,7 @@ pub(super) fn walk(
                 DeValue::Table(table) => walk(table, &name, origin, settings, problems),
                 other => problems.push(not_a_table(&name, other, origin.place(value.span()))),
             }
-        } else if prefix.starts_with(SYSCTLS) && value.get_ref().is_table() {
+        } else if schema::is_of_sysctls(prefix) && value.get_ref().is_table() {
             // `net.ipv4.tcp_retries2 = 5` without quotes is a table in a table to TOML.
             if let DeValue::Table(table) = value.get_ref() {
                 let key_place = origin.place(key.span());
@@ -209,7 +209,7 @@ pub(super) fn walk(
         } else {
             let key_place = origin.place(key.span());
             let known = schema::find(&name).is_some() || schema::is_table(&name);
-            if key.get_ref().contains('.') && !prefix.starts_with(SYSCTLS) && known {
+            if key.get_ref().contains('.') && !schema::is_of_sysctls(prefix) && known {
                 let problem =
                     Problem::at(key_place, format!("unknown key {}", quote(key.get_ref())));
                 problems.push(problem.help("without the quotes it is a key in a table"));

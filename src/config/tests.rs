@@ -21,7 +21,7 @@ fn read(text: &str, set: &[&str]) -> Result<Matrix, Errors> {
 }
 
 /// `line:column message` of each error.
-fn errors(text: &str, set: &[&str]) -> Vec<String> {
+pub(super) fn errors(text: &str, set: &[&str]) -> Vec<String> {
     read(text, set).err().map_or_else(Vec::new, |errors| told(&errors))
 }
 
@@ -36,8 +36,33 @@ fn told(errors: &Errors) -> Vec<String> {
     errors.problems().iter().map(line).collect()
 }
 
-fn scenario(text: &str, set: &[&str]) -> Arm {
+pub(super) fn scenario(text: &str, set: &[&str]) -> Arm {
     read(text, set).unwrap_or_else(|e| panic!("{e}")).arms.remove(0)
+}
+
+/// Clients that stand on another node still reach the pod's hostPort; from outside it is the pod's
+/// node that is addressed.
+#[test]
+fn a_host_port_is_entered_by_the_pods_node() {
+    let flows = |text: &str| scenario(text, &[]).config.flows;
+    let outside = flows("sigterm = 'exit'\nflows.via = 'host-port'");
+    assert_eq!(outside.enter_by, EnterBy::PodNode);
+    let within = flows("sigterm = 'exit'\nflows.via = 'host-port'\nflows.from = 'pod'");
+    assert_eq!(within.enter_by, EnterBy::OtherNode);
+}
+
+#[test]
+fn flows_of_ipv6_get_a_cluster_that_has_it() {
+    let dual_stack = |text: &str| scenario(text, &[]).cluster.dual_stack;
+    assert!(!dual_stack("sigterm = 'exit'"));
+    assert!(dual_stack("sigterm = 'exit'\nflows.ip = 'ipv6'"));
+    assert!(dual_stack("sigterm = 'exit'\ncluster.dual_stack = true"));
+}
+
+#[test]
+fn the_last_source_port_may_be_used() {
+    let text = "sigterm = 'exit'\nflows.tcp = 2\nflows.udp = 6\nflows.source_port = 65530";
+    assert_eq!(scenario(text, &[]).config.flows.source_port, Some(65530));
 }
 
 #[test]
@@ -55,6 +80,10 @@ fn one_line_is_a_scenario() {
         "drain_window_ms": 25000,
         "readiness": "fail",
         "trigger": "delete",
+        "delete_grace_ms": null,
+        "scale_to": null,
+        "rollout": null,
+        "observe_for_ms": null,
         "grace_period_ms": 30000,
         "settle_ms": 10000,
         "observe_after_ms": 2000,
@@ -66,11 +95,30 @@ fn one_line_is_a_scenario() {
           "tcp_interval_ms": 100,
           "udp_interval_ms": 20,
           "silent_after_ms": 2000,
-          "enter_by": "other-node"
+          "via": "node-port",
+          "from": "outside",
+          "enter_by": "other-node",
+          "ip": "ipv4",
+          "source_port": null
+        },
+        "dials": {
+          "tcp": 0,
+          "udp": 0,
+          "timeout_ms": 1000
         },
         "pod": {
           "readiness_period_ms": 1000,
-          "readiness_failures": 1
+          "readiness_failures": 1,
+          "pre_stop": null,
+          "replicas": 1,
+          "disruption_budget": null,
+          "sysctls": {}
+        },
+        "service": {
+          "type": "node-port",
+          "session_affinity": "none",
+          "external_traffic_policy": "cluster",
+          "internal_traffic_policy": "cluster"
         }
       },
       "cluster": {
@@ -79,7 +127,8 @@ fn one_line_is_a_scenario() {
         "nodes": 2,
         "proxy_mode": "iptables",
         "sysctls": {},
-        "dns": false
+        "dns": false,
+        "dual_stack": false
       }
     }
     "#);
@@ -201,6 +250,30 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
     "sigterm = 'exit'\nflows.enter_by = 'a b'",
     "2:18 `flows.enter_by` cannot be `a b`: no node has such a name"
 )]
+#[case::no_route_to_the_service(
+    "sigterm = 'exit'\nflows.via = 'cluster-ip'",
+    "2:13 via = \"cluster-ip\" from outside: no route leads to a Service's own address"
+)]
+#[case::no_route_to_the_pod(
+    "sigterm = 'exit'\nflows.from = 'outside'\nflows.via = 'pod'",
+    "3:13 via = \"pod\" from outside: no route leads to a local cluster's pods"
+)]
+#[case::host_port_of_another_node(
+    "sigterm = 'exit'\nflows.via = 'host-port'\nflows.enter_by = 'other-node'",
+    "3:18 enter_by = \"other-node\" with via = \"host-port\" from outside: only the pod's node has its hostPort"
+)]
+#[case::ipv6_without_it(
+    "sigterm = 'exit'\nflows.ip = 'ipv6'\ncluster.dual_stack = false",
+    "2:12 ip = \"ipv6\" in a cluster without IPv6"
+)]
+#[case::source_ports_beyond_the_last(
+    "sigterm = 'exit'\nflows.source_port = 65530",
+    "2:21 source_port = 65530 is too high for 10 flows: ports end at 65535"
+)]
+#[case::source_port_of_the_system(
+    "sigterm = 'exit'\nflows.source_port = 80",
+    "2:21 `flows.source_port` must be at least 1024"
+)]
 #[case::version(
     "sigterm = 'exit'\ncluster.kubernetes = 'v1.34.0'",
     "2:22 `cluster.kubernetes` is no version like 1.34.0: `v1.34.0`"
@@ -282,7 +355,11 @@ fn sysctls_may_be_written_in_any_way_that_toml_has() {
     "sigterm = 'exit'\nterminationGracePeriodSeconds = 30",
     "2:1 unknown key `terminationGracePeriodSeconds`"
 )]
-#[case::replicas("sigterm = 'exit'\n[pod]\nreplicas = 3", "3:1 unknown key `pod.replicas`")]
+#[case::replicas("sigterm = 'exit'\nreplicas = 3", "2:1 unknown key `replicas`")]
+#[case::kubernetes_surge(
+    "sigterm = 'exit'\n[rollout]\nmaxSurge = 1",
+    "3:1 unknown key `rollout.maxSurge`"
+)]
 #[case::axes_only("axes.repeats = [1]", "1:1 `scenarios` is missing")]
 #[case::empty_matrix("scenarios = []", "1:13 no scenarios")]
 #[case::unsafe_entry("scenarios = ['a/b']", "1:14 `a/b` is no safe name")]

@@ -12,6 +12,7 @@ use super::errors::{Problem, likely, quote};
 use super::schema::{self, Key, Kind};
 use super::settings::{Layer, Origin};
 use super::source::Place;
+use super::trigger::Share;
 
 /// A value of the type that its key asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(super) enum Value {
     Count(u32),
     Time(Duration),
     Truth(bool),
+    Share(Share),
+    Words(Vec<String>),
 }
 
 /// Reads a value for a key; `name` is the key's full name (a sysctl's is not the key's own).
@@ -41,6 +44,8 @@ pub(super) fn read(
         Kind::Version => reader.version(),
         Kind::Sysctl => reader.sysctl(),
         Kind::Truth => reader.truth(),
+        Kind::Share => reader.share(),
+        Kind::Command => reader.command(),
     }
 }
 
@@ -300,6 +305,52 @@ impl<'a> Reader<'a> {
             other => Err(self
                 .wrong(format!("must be true or false, not {}", a_type(other)))
                 .help(self.example())),
+        }
+    }
+
+    /// A number, or a percentage in quotes.
+    fn share(&self) -> Result<Value, Problem> {
+        /// As many as pods at most.
+        const MOST: u32 = 100;
+        let DeValue::String(text) = self.value.get_ref() else {
+            return match self.count(0, MOST)? {
+                Value::Count(count) => Ok(Value::Share(Share::Count(count))),
+                other => Ok(other),
+            };
+        };
+        match Share::percent(text) {
+            Some(share) => Ok(Value::Share(share)),
+            None => Err(self
+                .wrong(format!("is neither a number of pods nor a share: {}", quote(text)))
+                .help(format!("{} or {}", self.written("1"), self.written("\"25%\"")))),
+        }
+    }
+
+    /// A program and its arguments.
+    fn command(&self) -> Result<Value, Problem> {
+        let words: Option<Vec<String>> = match self.value.get_ref() {
+            DeValue::String(text) => Some(text.split_whitespace().map(str::to_owned).collect()),
+            DeValue::Array(words) => {
+                let text = |word: &Spanned<DeValue<'_>>| word.get_ref().as_str().map(str::to_owned);
+                words.iter().map(text).collect()
+            }
+            _ => None,
+        };
+        match words {
+            Some(words) if words.iter().any(|word| word.contains('\0')) => {
+                Err(self.wrong("must not hold a zero byte").help(self.example()))
+            }
+            Some(words) if words.first().is_some_and(|program| !program.is_empty()) => {
+                Ok(Value::Words(words))
+            }
+            Some(_) => Err(self.wrong("names no program").help(self.example())),
+            None => {
+                let what = format!(
+                    "must be a string or a list of strings, not {}",
+                    a_type(self.value.get_ref())
+                );
+                Err(self.wrong(what).help(self.example()))
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The connection tracking table: entries of flows to the Service's node ports, made, changed and
+//! The connection tracking table: entries of flows to the Service's ports, made, changed and
 //! destroyed, and by whom.
 
 use std::net::{IpAddr, SocketAddr};

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 
@@ -22,7 +22,7 @@ use super::netlink::{self, Socket};
 use super::packets::Packets;
 use super::rules::{self, Rules};
 use crate::clock::Stamp;
-use crate::config::ProxyMode;
+use crate::config::{IpFamily, ProxyMode};
 use crate::observation::{Event, Observation, Protocol, Sink, Source};
 
 /// In epoll, the event that wakes the thread to stop it.
@@ -41,6 +41,10 @@ pub struct Subject {
     pub service: String,
     /// Its ports.
     pub ports: Vec<SubjectPort>,
+    /// Its own address, where that is what the flows go to; `None`: they go to node ports.
+    pub cluster_ip: Option<IpAddr>,
+    /// The family of its addresses.
+    pub ip: IpFamily,
     /// How kube-proxy programs it.
     pub mode: ProxyMode,
 }
@@ -53,7 +57,9 @@ pub struct SubjectPort {
     /// What it carries.
     pub protocol: Protocol,
     /// The port of each node.
-    pub node_port: u16,
+    pub node_port: Option<u16>,
+    /// The port of the Service's own address.
+    pub service_port: u16,
     /// The pods' port.
     pub pod_port: u16,
 }
@@ -85,9 +91,8 @@ impl Subject {
         from: SocketAddr,
     ) -> bool {
         self.ports.iter().filter(|port| port.protocol == protocol).any(|port| {
-            let of_port =
-                |end: SocketAddr| end.port() == port.node_port || end.port() == port.pod_port;
-            of_port(to) || of_port(from)
+            let ports = [port.node_port, Some(port.service_port), Some(port.pod_port)];
+            [to, from].iter().any(|end| ports.contains(&Some(end.port())))
         })
     }
 }

@@ -5,7 +5,7 @@
 //! never reach this program. Times are the kernel's own, of the packet.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
@@ -18,6 +18,17 @@ use crate::observation::{PacketKind, Protocol};
 
 /// Headers are all that is looked at: IP with options, ICMP, and the headers that ICMP quotes.
 pub(crate) const HEADERS: usize = 256;
+
+/// The kernel's numbers of what IP carries.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMP: u8 = 1;
+const ICMP6: u8 = 58;
+/// "Destination unreachable", of the one ICMP and of the other.
+const UNREACHABLE: u8 = 3;
+const UNREACHABLE6: u8 = 1;
+/// Bytes of IPv6's own header.
+const IPV6_HEADER: u32 = 40;
 
 /// Packets of one network namespace.
 #[derive(Debug)]
@@ -84,47 +95,56 @@ impl AsFd for Packets {
     }
 }
 
-/// IPv4, and either TCP with RST or FIN, or ICMP "destination unreachable"; no later fragments.
+/// TCP with RST or FIN, or ICMP "destination unreachable", of IPv4 (no later fragments) or of IPv6
+/// (no headers in between).
 pub(crate) fn filter() -> Vec<SockFilter> {
     use nix::libc::{
         BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX,
         BPF_MSH, BPF_RET, BPF_W,
     };
-    const ETH_P_IP: u32 = 0x0800;
     const PROTOCOL: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL).cast_unsigned();
     let statement = |code: u32, k: u32| instruction(code, k, 0, 0);
+    let equal = |k: u32, jt: u8, jf: u8| instruction(BPF_JMP | BPF_JEQ | BPF_K, k, jt, jf);
     vec![
         /* 0 */ statement(BPF_LD | BPF_W | BPF_ABS, PROTOCOL),
-        /* 1 */ instruction(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, 0, 10),
-        /* 2 */ statement(BPF_LD | BPF_H | BPF_ABS, 6),
-        /* 3 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x1fff, 8, 0),
-        /* 4 */ statement(BPF_LDX | BPF_B | BPF_MSH, 0),
-        /* 5 */ statement(BPF_LD | BPF_B | BPF_ABS, 9),
-        /* 6 */ instruction(BPF_JMP | BPF_JEQ | BPF_K, 6, 0, 2),
-        /* 7 */ statement(BPF_LD | BPF_B | BPF_IND, 13),
-        /* 8 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x05, 4, 3),
-        /* 9 */ instruction(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 2),
-        /* 10 */ statement(BPF_LD | BPF_B | BPF_IND, 0),
-        /* 11 */ instruction(BPF_JMP | BPF_JEQ | BPF_K, 3, 1, 0),
-        /* 12 */ statement(BPF_RET | BPF_K, 0),
-        /* 13 */ statement(BPF_RET | BPF_K, HEADERS as u32),
+        /* 1 */ equal(libc::ETH_P_IP as u32, 1, 0),
+        /* 2 */ equal(libc::ETH_P_IPV6 as u32, 10, 17),
+        /* 3 */ statement(BPF_LD | BPF_H | BPF_ABS, 6),
+        /* 4 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x1fff, 15, 0),
+        /* 5 */ statement(BPF_LDX | BPF_B | BPF_MSH, 0),
+        /* 6 */ statement(BPF_LD | BPF_B | BPF_ABS, 9),
+        /* 7 */ equal(TCP.into(), 0, 2),
+        /* 8 */ statement(BPF_LD | BPF_B | BPF_IND, 13),
+        /* 9 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x05, 11, 10),
+        /* 10 */ equal(ICMP.into(), 0, 9),
+        /* 11 */ statement(BPF_LD | BPF_B | BPF_IND, 0),
+        /* 12 */ equal(UNREACHABLE.into(), 8, 7),
+        /* 13 */ statement(BPF_LD | BPF_B | BPF_ABS, 6),
+        /* 14 */ equal(TCP.into(), 0, 2),
+        /* 15 */ statement(BPF_LD | BPF_B | BPF_ABS, IPV6_HEADER + 13),
+        /* 16 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x05, 4, 3),
+        /* 17 */ equal(ICMP6.into(), 0, 2),
+        /* 18 */ statement(BPF_LD | BPF_B | BPF_ABS, IPV6_HEADER),
+        /* 19 */ equal(UNREACHABLE6.into(), 1, 0),
+        /* 20 */ statement(BPF_RET | BPF_K, 0),
+        /* 21 */ statement(BPF_RET | BPF_K, HEADERS as u32),
     ]
 }
 
-/// Reads an IPv4 packet that passed the filter.
+/// Reads a packet that passed the filter.
 pub(crate) fn understand(packet: &[u8]) -> Option<What> {
-    let (number, sender, receiver, rest) = ipv4(packet)?;
-    if number == 6 {
+    let (number, sender, receiver, rest) = ip(packet)?;
+    if number == TCP {
         let flags = *rest.get(13)?;
         let kind = if flags & 0x04 != 0 { PacketKind::Rst } else { PacketKind::Fin };
         let (from, to) = ends(sender, receiver, rest)?;
         return Some(What { kind, protocol: Protocol::Tcp, sender, from, to, code: None });
     }
     let code = Some(*rest.get(1)?);
-    let (number, from, to, rest) = ipv4(rest.get(8..)?)?;
+    let (number, from, to, rest) = ip(rest.get(8..)?)?;
     let protocol = match number {
-        6 => Protocol::Tcp,
-        17 => Protocol::Udp,
+        TCP => Protocol::Tcp,
+        UDP => Protocol::Udp,
         _ => return None,
     };
     let (from, to) = ends(from, to, rest)?;
@@ -132,7 +152,15 @@ pub(crate) fn understand(packet: &[u8]) -> Option<What> {
 }
 
 /// The protocol's number, source, destination, and what follows the header.
-fn ipv4(packet: &[u8]) -> Option<(u8, IpAddr, IpAddr, &[u8])> {
+fn ip(packet: &[u8]) -> Option<(u8, IpAddr, IpAddr, &[u8])> {
+    if packet.first()? >> 4 == 6 {
+        let address = |at: usize| -> Option<IpAddr> {
+            let octets: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
+            Some(Ipv6Addr::from(octets).into())
+        };
+        let rest = packet.get(IPV6_HEADER as usize..)?;
+        return Some((*packet.get(6)?, address(8)?, address(24)?, rest));
+    }
     let address = |at: usize| -> Option<IpAddr> {
         let octets: [u8; 4] = packet.get(at..at + 4)?.try_into().ok()?;
         Some(Ipv4Addr::from(octets).into())
@@ -196,11 +224,39 @@ mod tests {
         assert_eq!(what.to, "10.244.2.2:7002".parse().unwrap());
     }
 
+    /// The same of IPv6.
+    fn ipv6_packet(number: u8, from: &str, to: &str, rest: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, number, 64];
+        packet.extend(from.parse::<Ipv6Addr>().unwrap().octets());
+        packet.extend(to.parse::<Ipv6Addr>().unwrap().octets());
+        packet.extend(rest);
+        packet
+    }
+
+    #[test]
+    fn ipv6_is_understood_like_ipv4() {
+        let ports = [&4000u16.to_be_bytes()[..], &7002u16.to_be_bytes()].concat();
+        let quoted = ipv6_packet(17, "fd00::1", "fd00::2", &ports);
+        let icmp = [&[1, 4, 0, 0, 0, 0, 0, 0][..], &quoted].concat();
+        let what = understand(&ipv6_packet(58, "fd00::2", "fd00::1", &icmp)).unwrap();
+        assert_eq!((what.kind, what.protocol), (PacketKind::Unreachable, Protocol::Udp));
+        assert_eq!((what.sender, what.code), ("fd00::2".parse().unwrap(), Some(4)));
+        assert_eq!(what.from, "[fd00::1]:4000".parse().unwrap());
+        assert_eq!(what.to, "[fd00::2]:7002".parse().unwrap());
+
+        let reset = [&ports[..], &[0; 9], &[0x04]].concat();
+        let what = understand(&ipv6_packet(6, "fd00::1", "fd00::2", &reset)).unwrap();
+        assert_eq!((what.kind, what.from), (PacketKind::Rst, "[fd00::1]:4000".parse().unwrap()));
+    }
+
     #[test]
     fn what_is_cut_off_is_not_understood() {
-        let whole = ipv4_packet(6, POD, NODE, &[0; 14]);
-        for length in 0..whole.len() {
-            assert_eq!(understand(&whole[..length]), None, "{length}");
+        for whole in
+            [ipv4_packet(6, POD, NODE, &[0; 14]), ipv6_packet(6, "fd00::1", "fd00::2", &[0; 14])]
+        {
+            for length in 0..whole.len() {
+                assert_eq!(understand(&whole[..length]), None, "{length}");
+            }
         }
     }
 }

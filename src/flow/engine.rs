@@ -8,13 +8,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use drainwatch_probe::wire::Answer;
 use nix::libc;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
+use socket2::Socket;
 
 use super::arrival::{Arrival, Met, Room};
 use super::ends::Ends;
@@ -63,6 +64,7 @@ struct Flow {
     number: u64,
     protocol: Protocol,
     remote: SocketAddr,
+    source_port: Option<u16>,
     interval_ns: i64,
     /// Heartbeats are due at this instant and whole intervals after it.
     phase_ns: i64,
@@ -136,6 +138,7 @@ impl Core {
                 number: run | index as u64,
                 protocol: spec.protocol,
                 remote: spec.remote,
+                source_port: spec.source_port,
                 interval_ns: nanoseconds(spec.interval).max(1),
                 phase_ns: start_ns + nanoseconds(spec.delay),
                 story: Story::new(spec.id.into(), nanoseconds(spec.silent_after)),
@@ -266,18 +269,20 @@ impl Flow {
     /// Opens the socket. Gives when the flow is due next, if that is known already.
     fn open(&mut self, index: usize, epoll: &Epoll, shared: &mut Shared) -> Option<i64> {
         let opened = match self.protocol {
-            Protocol::Tcp => tcp::Link::connect(self.remote).and_then(|link| {
+            Protocol::Tcp => tcp::Link::connect(self.remote, self.source_port).and_then(|link| {
                 watch(epoll, link.as_fd(), EpollFlags::EPOLLOUT, index)?;
                 self.socket = FlowSocket::Connecting(link);
                 Ok(None)
             }),
-            Protocol::Udp => udp::Link::open(self.remote).and_then(|(link, local)| {
-                watch(epoll, link.as_fd(), EpollFlags::EPOLLIN, index)?;
-                self.socket = FlowSocket::Udp(link);
-                let at_ns = monotonic_ns();
-                self.story.opened(at_ns, local, self.remote, &shared.sink);
-                Ok(Some(self.next_after(at_ns)))
-            }),
+            Protocol::Udp => {
+                udp::Link::open(self.remote, self.source_port).and_then(|(link, local)| {
+                    watch(epoll, link.as_fd(), EpollFlags::EPOLLIN, index)?;
+                    self.socket = FlowSocket::Udp(link);
+                    let at_ns = monotonic_ns();
+                    self.story.opened(at_ns, local, self.remote, &shared.sink);
+                    Ok(Some(self.next_after(at_ns)))
+                })
+            }
         };
         opened.unwrap_or_else(|error| {
             let at_ns = monotonic_ns();
@@ -386,6 +391,21 @@ pub fn refusal_of(errno: i32) -> Option<Refusal> {
         icmp_code: None,
         errno,
     })
+}
+
+/// Binds a socket to a port of its own, before it is connected to `remote`.
+///
+/// # Errors
+/// That the port is taken, or not for this program.
+pub fn bind(socket: &Socket, port: u16, remote: SocketAddr) -> io::Result<()> {
+    let any = match remote {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Not the bare error: as a flow's end it must say that the port was the matter.
+    socket
+        .bind(&SocketAddr::new(any, port).into())
+        .map_err(|error| io::Error::new(error.kind(), format!("source port {port}: {error}")))
 }
 
 fn watch(epoll: &Epoll, fd: BorrowedFd<'_>, events: EpollFlags, index: usize) -> io::Result<()> {

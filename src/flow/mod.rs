@@ -8,6 +8,7 @@
 
 mod arrival;
 mod dial;
+pub mod dials;
 mod ends;
 mod engine;
 mod speakers;
@@ -31,9 +32,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::clock::{Stamp, monotonic_ns};
+use crate::netns::NetNamespace;
 use crate::observation::{Identity, Protocol, Sink};
 
-pub use dial::dial;
+pub use dial::{dial, dial_in};
 
 use self::engine::Core;
 use self::story::Story;
@@ -52,6 +54,8 @@ pub struct FlowSpec {
     pub protocol: Protocol,
     /// Whom it asks.
     pub remote: SocketAddr,
+    /// Its own port; `None`: one that the kernel chooses.
+    pub source_port: Option<u16>,
     /// One heartbeat each.
     pub interval: Duration,
     /// No answer for this long is a silence.
@@ -77,6 +81,7 @@ pub fn specs(
             id: format!("{name}-{}", index + 1),
             protocol,
             remote,
+            source_port: None,
             interval,
             silent_after,
             delay: interval.mul_f64(index as f64 / count as f64),
@@ -90,15 +95,37 @@ pub fn specs(
 /// The thread that serves them could not be started. A flow that can't be opened is no error
 /// here: it is observed (`FlowFailed`, `Refused`, …) and has ended.
 pub fn start(specs: Vec<FlowSpec>, sink: Sink) -> io::Result<Flows> {
+    start_in(None, specs, sink)
+}
+
+/// The same, with sockets of a network namespace; `None` is this program's own.
+///
+/// # Errors
+/// Those of [`start`], and that the namespace can't be entered.
+pub fn start_in(
+    namespace: Option<NetNamespace>,
+    specs: Vec<FlowSpec>,
+    sink: Sink,
+) -> io::Result<Flows> {
     let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
     epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
     let (requests, to_do) = mpsc::channel();
+    let (tell, entered) = mpsc::sync_channel(1);
     let thread = {
         let (core, wake) = (Core::new(specs, sink, Arc::clone(&epoll)), Arc::clone(&wake));
-        let serve = move || serve(core, &epoll, &wake, &to_do);
+        let serve = move || {
+            // The thread opens all flows' sockets, and so it stays there.
+            let there = namespace.map_or(Ok(()), |namespace| namespace.enter());
+            let is_there = there.is_ok();
+            let _ = tell.send(there); // it is waited for below
+            if is_there {
+                serve(core, &epoll, &wake, &to_do);
+            }
+        };
         std::thread::Builder::new().name("flows".to_owned()).spawn(serve)?
     };
+    entered.recv().map_err(io::Error::other)??;
     Ok(Flows { requests, wake, thread: Some(thread) })
 }
 

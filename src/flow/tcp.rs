@@ -13,7 +13,7 @@ use nix::libc;
 use socket2::{Domain, Socket, Type};
 
 use super::arrival::{self, Arrival, Met, Room};
-use super::engine::{Shared, refusal_of};
+use super::engine::{Shared, bind, refusal_of};
 use super::story::{End, Story};
 use crate::clock::monotonic_ns;
 
@@ -39,15 +39,21 @@ impl AsFd for Link {
 }
 
 impl Link {
-    /// Begins to connect. The socket turns writable once that has succeeded or failed.
+    /// Begins to connect, from a port of its own where one is given. The socket turns writable once
+    /// that has succeeded or failed.
     ///
     /// # Errors
-    /// It failed at once: out of descriptors or ports, or there is no route.
-    pub fn connect(remote: SocketAddr) -> io::Result<Self> {
+    /// It failed at once: out of descriptors or ports, the port is taken, or there is no route.
+    pub fn connect(remote: SocketAddr, port: Option<u16>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(remote), Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         arrival::stamp(&socket);
+        if let Some(port) = port {
+            // A connection of an earlier trial, to another address, may not have been forgotten yet.
+            socket.set_reuse_address(true)?;
+            bind(&socket, port, remote)?;
+        }
         match socket.connect(&remote.into()) {
             Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => return Err(e),
             _ => {}

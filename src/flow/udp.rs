@@ -17,7 +17,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, 
 use socket2::{Domain, Socket, Type};
 
 use super::arrival::{self, Arrival, Met, Room};
-use super::engine::{Shared, refusal_of};
+use super::engine::{Shared, bind, refusal_of};
 use super::story::{Refusal, Story};
 use crate::clock::monotonic_ns;
 
@@ -37,11 +37,12 @@ impl AsFd for Link {
 }
 
 impl Link {
-    /// Binds a port and connects it to `remote`; gives its own address, too.
+    /// Binds a port, this one where one is given, and connects it to `remote`; gives its own
+    /// address, too.
     ///
     /// # Errors
-    /// Out of descriptors or ports, or there is no route.
-    pub fn open(remote: SocketAddr) -> io::Result<(Self, SocketAddr)> {
+    /// Out of descriptors or ports, the port is taken, or there is no route.
+    pub fn open(remote: SocketAddr, port: Option<u16>) -> io::Result<(Self, SocketAddr)> {
         let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None)?;
         socket.set_nonblocking(true)?;
         match remote {
@@ -49,6 +50,9 @@ impl Link {
             SocketAddr::V6(_) => setsockopt(&socket, Ipv6RecvErr, &true)?,
         }
         arrival::stamp(&socket);
+        if let Some(port) = port {
+            bind(&socket, port, remote)?;
+        }
         socket.connect(&remote.into())?;
         let socket = UdpSocket::from(socket);
         let local = socket.local_addr()?;
@@ -104,7 +108,12 @@ impl Link {
                     shared.counters.skipped += 1;
                     return;
                 }
-                Err(error) => self.read_errors(error.raw_os_error(), story, shared),
+                Err(error) => {
+                    self.read_errors(error.raw_os_error(), story, shared);
+                    if error.raw_os_error() == Some(libc::EPERM) {
+                        break; // that was this datagram, not an earlier one
+                    }
+                }
             }
         }
         shared.counters.failed += 1;
@@ -130,9 +139,11 @@ impl Link {
     /// The socket has an error: reads the error queue to its end. `errno` is what a call gave.
     pub fn read_errors(&mut self, errno: Option<i32>, story: &mut Story, shared: &mut Shared) {
         let mut any = false;
-        while let Some((met, what)) = self.next_error(shared) {
+        while let Some(error) = next_error(&self.socket) {
+            let arrival = Arrival::now(error.stamp_ns, &mut shared.wall);
+            let met = arrival.met(error.sent_ns, &shared.wall);
             any = true;
-            note(met, what, story, shared);
+            note(met, error.what, story, shared);
         }
         // Reading the queue clears the socket's error. An error without an entry in the queue is
         // a local one, or the copy of one whose entry was read between its two halves.
@@ -140,46 +151,59 @@ impl Link {
         if let Some(errno) = bare
             && !any
             && !(errno == libc::ECONNREFUSED && story.is_refused())
+            // In a node's own namespace: its rules dropped the datagram. Where they say why, that
+            // stands in the queue.
+            && errno != libc::EPERM
         {
             let refusal = refusal_of(errno);
             note(Met::read(monotonic_ns()), refusal.ok_or(errno), story, shared);
         }
     }
+}
 
-    /// The oldest entry of the error queue: when it arrived, and a refusal or another error.
-    fn next_error(&self, shared: &mut Shared) -> Option<(Met, Result<Refusal, i32>)> {
-        let mut data = [0; 64];
-        let mut iov = [IoSliceMut::new(&mut data)];
-        let mut space = cmsg_space!(libc::timespec, libc::sock_extended_err, libc::sockaddr_in6);
-        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        let message =
-            recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut iov, Some(&mut space), flags)
-                .ok()?;
-        let (mut stamp, mut what) = (None, None);
-        for control in message.cmsgs().ok()? {
-            match control {
-                ControlMessageOwned::Ipv4RecvErr(error, sender) => {
-                    // In network byte order, as the kernel keeps it.
-                    let sender = sender.map(|a| IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
-                    what = Some(refusal(&error, sender));
-                }
-                ControlMessageOwned::Ipv6RecvErr(error, sender) => {
-                    let sender = sender.map(|a| IpAddr::from(a.sin6_addr.s6_addr));
-                    what = Some(refusal(&error, sender));
-                }
-                control => stamp = stamp.or(arrival::stamp_of(control)),
+/// An entry of a socket's error queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketError {
+    /// A refusal, or another error.
+    pub what: Result<Refusal, i32>,
+    /// The kernel's stamp of it, on the wall clock, where it was asked for.
+    stamp_ns: Option<i64>,
+    /// When the heartbeat was sent that met it; the beginning of time where that is not known.
+    sent_ns: i64,
+}
+
+/// The oldest entry of a socket's error queue.
+pub fn next_error(socket: &impl AsRawFd) -> Option<SocketError> {
+    let mut data = [0; 64];
+    let mut iov = [IoSliceMut::new(&mut data)];
+    let mut space = cmsg_space!(libc::timespec, libc::sock_extended_err, libc::sockaddr_in6);
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    let message =
+        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags).ok()?;
+    let (mut stamp_ns, mut what) = (None, None);
+    for control in message.cmsgs().ok()? {
+        match control {
+            ControlMessageOwned::Ipv4RecvErr(error, sender) => {
+                // In network byte order, as the kernel keeps it.
+                let sender = sender.map(|a| IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
+                what = Some(refusal(&error, sender));
             }
+            ControlMessageOwned::Ipv6RecvErr(error, sender) => {
+                let sender = sender.map(|a| IpAddr::from(a.sin6_addr.s6_addr));
+                what = Some(refusal(&error, sender));
+            }
+            control => stamp_ns = stamp_ns.or(arrival::stamp_of(control)),
         }
-        let length = message.bytes;
-        let arrival = Arrival::now(stamp, &mut shared.wall);
-        // The heartbeat that met it comes back with it.
-        let sent_ns = match parse(&data[..length]) {
-            Ok(Some((Frame::Heartbeat(heartbeat), _))) => heartbeat.sent_ns,
-            _ => i64::MIN,
-        };
-        // An entry that says nothing is an error all the same.
-        Some((arrival.met(sent_ns, &shared.wall), what.unwrap_or(Err(libc::EPROTO))))
     }
+    // An entry that says nothing is an error all the same.
+    let what = what.unwrap_or(Err(libc::EPROTO));
+    let length = message.bytes;
+    // The heartbeat that met it comes back with it.
+    let sent_ns = match parse(&data[..length]) {
+        Ok(Some((Frame::Heartbeat(heartbeat), _))) => heartbeat.sent_ns,
+        _ => i64::MIN,
+    };
+    Some(SocketError { what, stamp_ns, sent_ns })
 }
 
 fn note(met: Met, what: Result<Refusal, i32>, story: &mut Story, shared: &mut Shared) {

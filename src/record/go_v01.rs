@@ -15,7 +15,10 @@ use std::time::Duration;
 use super::io::ReadError;
 use super::{EnvironmentRef, Imported, TRIAL_FORMAT, Tool, Trial};
 use crate::clock::ClockRelation;
-use crate::config::{EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger};
+use crate::config::{
+    Dials, EnterBy, Flows, IpFamily, Pod, Readiness, Scenario, Service, Sigterm, Trigger, Vantage,
+    Via,
+};
 use crate::observation::Target;
 use crate::verdict::{FlowRecord, Outcome};
 
@@ -102,6 +105,7 @@ fn trial(report: Report, matrix: &str, arm: &str, repeat: u32) -> Trial {
         checks: Vec::new(),
         observations: Vec::new(),
         flows,
+        dials: Vec::new(),
         findings,
         finding_bounds,
         exactness: None,
@@ -183,6 +187,10 @@ fn config(trial: &report::Trial) -> Scenario {
             report::Trigger::Evict => Trigger::Evict,
             report::Trigger::Scale => Trigger::ScaleToZero,
         },
+        delete_grace: None,
+        scale_to: None,
+        rollout: None,
+        observe_for: None,
         grace_period: seconds(grace_period_seconds),
         settle: seconds(settle_seconds),
         observe_after: Duration::ZERO,
@@ -194,9 +202,15 @@ fn config(trial: &report::Trial) -> Scenario {
             tcp_interval: Duration::ZERO,
             udp_interval: Duration::ZERO,
             silent_after: Duration::ZERO,
+            via: Via::NodePort,
+            from: Vantage::Outside,
             enter_by: EnterBy::Named(target_host.clone()),
+            ip: IpFamily::Ipv4,
+            source_port: None,
         },
-        pod: Pod { readiness_period: Duration::ZERO, readiness_failures: 0 },
+        dials: Dials::default(),
+        pod: Pod::plain(Duration::ZERO, 0),
+        service: Service::default(),
     }
 }
 

@@ -18,13 +18,14 @@ use serde::{Deserialize, Serialize};
 use crate::clock::ClockRelation;
 use crate::config::Scenario;
 use crate::observation::{Observation, Target};
-use crate::verdict::{self, FindingBound, Findings, FlowRecord, Outcome, Repeat};
+use crate::verdict::{self, DialRecord, FindingBound, Findings, FlowRecord, Outcome, Repeat};
 
 pub use calibration::{
     CALIBRATION_FORMAT, Calibration, Exactness, InstantError, Load, Machine, exactness,
 };
 pub use claim::{Claim, ClaimError, UNFINISHED_LOGS};
 pub use folders::name as folder_name;
+pub use go_v01::read as read_go_report;
 pub use io::{ReadError, WriteError, make_folder, read_json, write_atomic, write_json};
 pub use run::{ArmStage, ArmState, LoadError, RUN_FILE, RUN_FORMAT, Run, RunFolder, load_run_dir};
 
@@ -76,6 +77,10 @@ pub struct Trial {
     pub observations: Vec<Observation>,
     /// What became of each flow; judged from `observations`.
     pub flows: Vec<FlowRecord>,
+    /// What new connections met, TCP before UDP, in the order of their starts; judged from
+    /// `observations`.
+    #[serde(default)]
+    pub dials: Vec<DialRecord>,
     /// The trial's figures; judged from `observations`.
     pub findings: Findings,
     /// How exact each finding that was measured is, by its name; judged from `observations`.
@@ -110,6 +115,7 @@ impl Trial {
         let target = self.target.as_ref();
         let verdict = verdict::judge(&self.observations, &self.config, target, self.outcome);
         self.flows = verdict.flows;
+        self.dials = verdict.dials;
         self.findings = verdict.findings;
         self.finding_bounds = verdict.finding_bounds;
         self.warnings = verdict.warnings;

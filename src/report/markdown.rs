@@ -5,11 +5,12 @@
 
 use minijinja::{Environment, context};
 
-use super::ReportError;
 use super::arms::{Arm, arms, count, finding, flows};
+use super::chain;
 use super::part::{Part, are_told_apart};
 use super::provenance::{build, clocks, imported, mixed, place, unique};
 use super::words;
+use super::{ReportError, dials};
 use crate::config::Sigterm;
 use crate::observation::Protocol;
 use crate::record::disagreements;
@@ -64,6 +65,9 @@ fn render(parts: &[Part]) -> Result<String, minijinja::Error> {
         })),
         dead_arms => rows(arms.iter().filter_map(|arm| Some(of(arm.part, dead_arm(arm)?)))),
         udp => rows(with(Protocol::Udp).map(|arm| of(arm.part, udp_row(arm)))),
+        new_connections => rows(arms.iter().flat_map(|arm| {
+            dials::rows(arm).map(move |row| of(arm.part, row))
+        })),
         others => rows(arms.iter().flat_map(|arm| {
             arm.others.iter().map(move |t| of(arm.part, other(t)))
         })),
@@ -73,6 +77,9 @@ fn render(parts: &[Part]) -> Result<String, minijinja::Error> {
         warnings => rows(parts.iter().flat_map(|part| {
             let warnings = part.warnings(|_| true).into_iter();
             warnings.map(move |(who, text)| of(part, vec![who, text.to_owned()]))
+        })),
+        chains => rows(arms.iter().flat_map(|arm| {
+            chain::rows(arm).into_iter().map(move |row| of(arm.part, row))
         })),
         causes => rows(arms.iter().flat_map(|arm| {
             causes(arm).into_iter().map(move |row| of(arm.part, row))
@@ -241,7 +248,7 @@ fn causes(arm: &Arm) -> Vec<Row> {
 }
 
 /// A cause without its figures: what two flows of one kind share.
-fn kind(cause: &Cause) -> String {
+pub(super) fn kind(cause: &Cause) -> String {
     let words =
         cause.text.split_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
     words.fold(cause.basis.name().to_owned(), |kind, word| kind + " " + word)

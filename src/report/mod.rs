@@ -3,13 +3,16 @@
 //! Takes trial records; gives tables. Judges nothing, and reads no live state.
 
 mod arms;
+mod chain;
 mod csv;
+mod dials;
 mod flows_csv;
 mod markdown;
 mod part;
 mod programs;
 mod provenance;
 mod stats;
+pub mod story;
 mod summary_csv;
 mod terminal;
 mod trials_csv;

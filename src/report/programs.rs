@@ -44,7 +44,7 @@ fn summary(arm: &Arm) -> ArmSummary {
         met.into_iter().filter(|(_, n)| *n > 0).collect()
     };
     let name = |protocol: Protocol| protocol.name().to_lowercase();
-    let names = Findings::default().figures().map(|(name, _)| name);
+    let names = Findings::default().figures().into_iter().map(|(name, _)| name);
     ArmSummary {
         run: arm.part.name.to_owned(),
         imported_from: arm.part.imported_from(),
@@ -53,6 +53,6 @@ fn summary(arm: &Arm) -> ArmSummary {
         aborted: others(Outcome::Aborted),
         trigger_refused: others(Outcome::TriggerRefused),
         flows: [Protocol::Tcp, Protocol::Udp].map(|p| (name(p), fates(p))).into(),
-        findings: names.map(|name| (name, arm.finding(name))).into(),
+        findings: names.map(|name| (name, arm.finding(name))).collect(),
     }
 }

@@ -5,7 +5,7 @@
 use super::arms::Arm;
 use super::markdown::Row;
 use super::words::{self, NOT_MEASURED};
-use crate::config::{EnterBy, Scenario};
+use crate::config::{EnterBy, Scenario, Vantage, Via};
 use crate::record::Trial;
 use crate::verdict::Outcome;
 
@@ -59,7 +59,11 @@ pub(super) fn place(arm: &Arm) -> Row {
             return name.clone();
         }
         let side = if target.node == target.entry_node { "the pod's node" } else { "another node" };
-        format!("{} ({side})", target.entry_node)
+        let how = match (t.config.flows.via, t.config.flows.from) {
+            (Via::NodePort, Vantage::Outside) => String::new(),
+            (via, from) => format!(", {} from {}", words::of(&via), words::of(&from)),
+        };
+        format!("{} ({side}){how}", target.entry_node)
     }));
     let digests = unique(all().map(|t| t.environment.digest.chars().take(12).collect()));
     vec![

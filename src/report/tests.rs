@@ -60,11 +60,27 @@ fn summary_page() {
 }
 
 #[test]
+fn where_the_time_goes() {
+    let trials = [stories::drain_with_evidence(1), stories::drain_with_evidence(2)];
+    let page = markdown(&[part(&trials)]).unwrap();
+    let section = page.split("\n## ").find(|section| section.starts_with("Where the time goes"));
+    insta::assert_snapshot!(section.expect("a section"));
+}
+
+#[test]
 fn summary_page_of_what_has_no_tcp_and_no_repeats() {
     let mut trial = stories::drain(1);
     trial.flows.retain(|flow| flow.protocol == Protocol::Udp);
     trial.findings.last_tcp_end_ms = None;
     insta::assert_snapshot!(markdown(&[part(&[trial])]).unwrap());
+}
+
+#[test]
+fn summary_page_of_new_connections() {
+    let trials = [stories::exit_with_dials(1), stories::exit_with_dials(2), stories::drain(1)];
+    let page = markdown(&[part(&trials)]).unwrap();
+    let section = page.split("## ").find(|section| section.starts_with("New connections"));
+    insta::assert_snapshot!(section.unwrap());
 }
 
 #[test]
@@ -89,6 +105,8 @@ fn interrupted_run(trial: &Trial) -> Run {
         proxy_mode: ProxyMode::Iptables,
         sysctls: Default::default(),
         dns: false,
+        pod_sysctls: Default::default(),
+        dual_stack: false,
     };
     let arm = |name: &str| Arm {
         name: name.into(),

@@ -35,7 +35,7 @@ const BEFORE: [&str; 23] = [
 ];
 
 pub(super) fn render(parts: &[Part]) -> Result<Vec<u8>, ReportError> {
-    let figures = Findings::default().figures().map(|(name, _)| name.to_owned());
+    let figures = Findings::default().figures().into_iter().map(|(name, _)| name.to_owned());
     let header: Vec<String> = BEFORE
         .map(str::to_owned)
         .into_iter()
@@ -79,7 +79,7 @@ fn row(part: &Part, trial: &Trial) -> Vec<Cell> {
         trial.config.drain_window.map_or(Cell::Empty, ms),
     ];
     row.extend(fates().map(|(protocol, fate)| Cell::count(count(trial, protocol, fate))));
-    row.extend(trial.findings.figures().map(|(_, value)| Cell::from(value)));
+    row.extend(trial.findings.figures().into_iter().map(|(_, value)| Cell::from(value)));
     row.push(plus_minus(trial).into());
     let warnings: Vec<&str> = trial.all_warnings().collect();
     row.push(Cell::text(warnings.join("; ")));

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::arms::Arm;
 use super::stats::Stats;
 use crate::observation::Protocol;
-use crate::verdict::Fate;
+use crate::verdict::{Fate, LinkKind};
 
 /// What was not measured.
 pub(super) const NOT_MEASURED: &str = "-";
@@ -27,6 +27,19 @@ pub(super) fn stats(stats: Option<Stats>, of: usize) -> String {
     text
 }
 
+/// The same of counts: `12 (0–37)`.
+pub(super) fn counts(stats: Option<Stats>, of: usize) -> String {
+    let Some(Stats { n, median, min, max }) = stats else { return NOT_MEASURED.to_owned() };
+    let mut text = grouped(median, usize::from(median.fract() != 0.0));
+    if n > 1 {
+        text += &format!(" ({}–{})", grouped(min, 0), grouped(max, 0));
+    }
+    if n != of {
+        text += &format!(" [n={n}]");
+    }
+    text
+}
+
 /// A finding over an arm's measured trials, marked where it is approximate: `≈ 40.0`.
 pub(super) fn finding(arm: &Arm, name: &str) -> String {
     let mark = if arm.approximate(name) { "≈ " } else { "" };
@@ -39,7 +52,7 @@ pub(super) fn figure(value: Option<f64>) -> String {
 }
 
 /// With a comma every three digits.
-fn grouped(value: f64, decimals: usize) -> String {
+pub(super) fn grouped(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, fraction) =
         text.split_once('.').map_or((text.as_str(), None), |(w, f)| (w, Some(f)));
@@ -106,6 +119,12 @@ pub(super) fn of(value: &impl Serialize) -> String {
     }
 }
 
+/// A link of a chain: `endpoint not serving`. The record's own words, so that who reads one finds it
+/// in the other.
+pub(super) fn link(kind: LinkKind) -> String {
+    of(&kind).replace('-', " ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +137,10 @@ mod tests {
         assert_eq!(of(&[40.0], 3), "40.0 [n=1]");
         assert_eq!(of(&[], 3), "-");
         assert_eq!(of(&[0.0], 1), "0.0");
+        let count = |values: &[f64], n| counts(Stats::of(values.iter().copied()), n);
+        assert_eq!(count(&[12.0, 0.0, 1037.0], 3), "12 (0–1,037)");
+        assert_eq!(count(&[0.0, 1.0], 3), "0.5 (0–1) [n=2]");
+        assert_eq!(count(&[0.0], 1), "0");
         assert_eq!(figure(Some(-0.01)), "0.0");
         assert_eq!(figure(Some(1_234_567.8)), "1,234,568");
         assert_eq!(figure(Some(-1234.0)), "-1,234");

@@ -1,5 +1,6 @@
-//! Evidence for a trial: where to listen, and for which Service.
+//! Evidence for a trial: where to listen, and for which Service and address of it.
 
+use super::entry::Entry;
 use crate::cluster::Node;
 use crate::config::ProxyMode;
 use crate::evidence::{self, Evidence, EvidenceError, Place, Subject, SubjectPort};
@@ -12,6 +13,7 @@ pub(super) fn start(
     nodes: &[Node],
     workload: &Workload,
     ports: NodePorts,
+    entry: &Entry,
     mode: ProxyMode,
     sink: &Sink,
 ) -> Result<Option<Evidence>, EvidenceError> {
@@ -24,6 +26,7 @@ pub(super) fn start(
         name: name.to_owned(),
         protocol,
         node_port,
+        service_port: pod_port,
         pod_port,
     };
     let subject = Subject {
@@ -33,6 +36,8 @@ pub(super) fn start(
             port("tcp", Protocol::Tcp, ports.tcp, TCP_PORT),
             port("udp", Protocol::Udp, ports.udp, UDP_PORT),
         ],
+        cluster_ip: entry.cluster_ip(),
+        ip: entry.family(),
         mode,
     };
     evidence::start(&places, &subject, sink).map(Some)

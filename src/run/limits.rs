@@ -20,6 +20,10 @@ const ENTRIES_A_FLOW: u64 = 2;
 /// in connection tracking (seen with TCP on 6.18), and 8 KiB of the runner's.
 const KIB_A_FLOW: u64 = 20;
 
+/// How long a dial's source port and its entry in connection tracking are taken, seconds: UDP's default
+/// there, of what has been answered once; TCP's is less (10 s after a RST).
+const SECONDS_A_DIAL: u64 = 30;
+
 /// What this machine has; `None` where it does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
@@ -133,8 +137,12 @@ impl Machine {
             ("TCP", "flows.tcp", u64::from(config.flows.tcp)),
             ("UDP", "flows.udp", u64::from(config.flows.udp)),
         ] {
-            // All of them go to one address and port, so that each has a source port of its own.
-            if let Some((low, high)) = self.ports.filter(|(low, high)| flows > high - low + 1) {
+            // All of them go to one address and port, so that each has a source port of its own; fixed
+            // ones need not be of the kernel's.
+            let chosen = config.flows.source_port.is_none();
+            if let Some((low, high)) =
+                self.ports.filter(|(low, high)| chosen && flows > high - low + 1)
+            {
                 let ports = high - low + 1;
                 more(
                     format!(
@@ -151,7 +159,23 @@ impl Machine {
                 );
             }
         }
-        let entries = total * ENTRIES_A_FLOW;
+        for (name, key, dials) in
+            [("TCP", "dials.tcp", config.dials.tcp), ("UDP", "dials.udp", config.dials.udp)]
+        {
+            let needed = u64::from(dials) * SECONDS_A_DIAL;
+            if let Some((low, high)) = self.ports.filter(|(low, high)| needed > high - low + 1) {
+                let (ports, most) = (high - low + 1, (high - low + 1) / SECONDS_A_DIAL);
+                more(
+                    format!(
+                        "{dials} new {name} connections a second need {needed} source ports, each for \
+                         {SECONDS_A_DIAL} s; {low} to {high} are {ports} \
+                         (net.ipv4.ip_local_port_range)"
+                    ),
+                    format!("set {key} to at most {most}"),
+                );
+            }
+        }
+        let entries = entries(config);
         if let Some(max) = self.conntrack.filter(|max| entries > *max) {
             more(
                 format!(
@@ -175,8 +199,15 @@ impl Machine {
     pub fn figures(&self, config: &Scenario) -> String {
         let of = |figure: Option<u64>| figure.map_or("unknown".to_owned(), |n| n.to_string());
         let flows = &config.flows;
+        let dials = match config.dials.any() {
+            true => format!(
+                "{} TCP and {} UDP new connections a second; ",
+                config.dials.tcp, config.dials.udp
+            ),
+            false => String::new(),
+        };
         format!(
-            "{} TCP and {} UDP flows, {:.0} heartbeats a second; {} descriptors of {}, a source port \
+            "{dials}{} TCP and {} UDP flows, {:.0} heartbeats a second; {} descriptors of {}, a source port \
              a flow and protocol of {}, at most {} entries of connection tracking of {}, {} MiB of \
              memory available",
             flows.tcp,
@@ -185,7 +216,7 @@ impl Machine {
             descriptors(config),
             of(self.descriptors),
             of(self.ports.map(|(low, high)| high - low + 1)),
-            total(config) * ENTRIES_A_FLOW,
+            entries(config),
             of(self.conntrack),
             of(self.memory_mib),
         )
@@ -193,7 +224,7 @@ impl Machine {
 
     /// Whether a node whose connection tracking holds `entries` has room for the flows.
     pub fn has_room_beside(&self, entries: u64, config: &Scenario) -> bool {
-        self.conntrack.is_none_or(|max| entries + total(config) * ENTRIES_A_FLOW <= max)
+        self.conntrack.is_none_or(|max| entries + self::entries(config) <= max)
     }
 }
 
@@ -201,8 +232,16 @@ fn total(config: &Scenario) -> u64 {
     u64::from(config.flows.tcp) + u64::from(config.flows.udp)
 }
 
+/// Entries that flows and dials may have in a node's connection tracking at once.
+fn entries(config: &Scenario) -> u64 {
+    let dials = u64::from(config.dials.tcp) + u64::from(config.dials.udp);
+    total(config) * ENTRIES_A_FLOW + dials * SECONDS_A_DIAL
+}
+
 fn descriptors(config: &Scenario) -> u64 {
-    total(config) + OTHER_DESCRIPTORS
+    let dials = f64::from(config.dials.tcp) + f64::from(config.dials.udp);
+    let under_way = (dials * config.dials.timeout.as_secs_f64()).ceil() as u64;
+    total(config) + under_way + OTHER_DESCRIPTORS
 }
 
 fn numbers(file: &str) -> Option<Vec<u64>> {
@@ -219,7 +258,7 @@ fn memory_mib() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Sigterm, Trigger};
+    use crate::config::{Dials, Sigterm, Trigger};
     use crate::stories;
 
     const MACHINE: Machine = Machine {
@@ -244,6 +283,24 @@ mod tests {
         let wide = Machine { descriptors: Some(100_000), ..MACHINE };
         assert_eq!(wide.short_of(&flows(28_232, 28_232)).len(), 0);
         assert_eq!(wide.short_of(&flows(28_233, 28_232)).len(), 1);
+    }
+
+    #[test]
+    fn dials_need_ports_descriptors_and_entries() {
+        let with = |tcp, udp, timeout| {
+            let mut config = flows(10, 10);
+            config.dials = Dials { tcp, udp, timeout: std::time::Duration::from_secs(timeout) };
+            config
+        };
+        assert_eq!(MACHINE.short_of(&with(900, 900, 10)), []);
+        let few = Machine { ports: Some((40_000, 40_999)), ..MACHINE };
+        let short = few.short_of(&with(34, 33, 1));
+        assert_eq!(short.len(), 1);
+        assert!(short[0].what.contains("34 new TCP connections a second need 1020 source ports"));
+        assert_eq!(MACHINE.short_of(&with(900, 900, 60)).len(), 1, "descriptors");
+        let small = Machine { conntrack: Some(54_000), ..MACHINE };
+        assert_eq!(small.short_of(&with(900, 900, 1)).len(), 1, "entries");
+        assert!(MACHINE.figures(&with(50, 0, 1)).starts_with("50 TCP and 0 UDP new connections"));
     }
 
     #[test]

@@ -5,7 +5,9 @@
 
 mod clocks;
 mod context;
+mod dials;
 mod difference;
+mod entry;
 mod events;
 mod evidence;
 mod kernel;
@@ -164,7 +166,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Runs what is left of one arm: cluster up, trials, cluster down.
+    /// Runs what is left of one arm: on one cluster after another where trials spend them.
     async fn arm(&self, index: usize, run: &mut Going, stop: &mut Stop) -> Result<(), WriteError> {
         let arm = &self.plan.arms[index];
         self.folder.supersede_logs(&arm.name)?;
@@ -177,37 +179,17 @@ impl Runner<'_> {
             trials: arm.config.repeats,
             recorded: resume::kept(&run.ended.trials, &arm.name).count() as u32,
         });
-        let logs = self.folder.path().join(&arm.name).join("logs");
-        let began = Instant::now();
-        let up = tokio::select! {
-            up = self.provider.up(&arm.cluster, &logs) => up,
-            _ = stop.wait() => {
-                run.record.arms[index].state = resume::stopped(&run.ended.trials, arm);
-                return self.write(&run.record);
-            }
-        };
-        let result = match up {
-            Ok(cluster) => {
-                self.tell(RunEvent::ClusterUp {
-                    cluster: cluster.name().to_owned(),
-                    took: began.elapsed(),
-                });
-                let result = self.trials(index, &*cluster, run, stop).await;
-                if matches!(&result, Err(ArmError::Cluster(_)))
-                    || run.record.arms[index].trials_aborted > 0
-                {
-                    self.keep_logs(&*cluster, &arm.name).await;
+        let mut aborts = 0;
+        let result = loop {
+            match self.on_a_cluster(index, &mut aborts, run, stop).await {
+                Ok(Gone::Stopped) => {
+                    run.record.arms[index].state = resume::stopped(&run.ended.trials, arm);
+                    return self.write(&run.record);
                 }
-                let ends_the_run =
-                    stop.asked().is_some() || matches!(&result, Err(ArmError::Write(_)));
-                if self.keep_cluster && run.last == Some(index) && !ends_the_run {
-                    run.ended.kept = Some(cluster);
-                } else {
-                    self.take_down(cluster).await;
-                }
-                result
+                Ok(Gone::Spent) => {}
+                Ok(Gone::Through) => break Ok(()),
+                Err(error) => break Err(error),
             }
-            Err(error) => Err(ArmError::Cluster(error)),
         };
         let state = &mut run.record.arms[index];
         match result {
@@ -232,24 +214,58 @@ impl Runner<'_> {
         self.write(&run.record)
     }
 
-    /// Runs an arm's trials on its cluster, each on disk before the next one starts.
+    /// Runs trials of an arm on a cluster of their own: up, trials, down.
+    async fn on_a_cluster(
+        &self,
+        index: usize,
+        aborts: &mut u32,
+        run: &mut Going,
+        stop: &mut Stop,
+    ) -> Result<Gone, ArmError> {
+        let arm = &self.plan.arms[index];
+        let logs = self.folder.path().join(&arm.name).join("logs");
+        let began = Instant::now();
+        let cluster = tokio::select! {
+            up = self.provider.up(&arm.cluster, &logs) => up?,
+            _ = stop.wait() => return Ok(Gone::Stopped),
+        };
+        let (name, took) = (cluster.name().to_owned(), began.elapsed());
+        self.tell(RunEvent::ClusterUp { cluster: name, took });
+        let result = self.trials(index, &*cluster, aborts, run, stop).await;
+        let failed = matches!(&result, Err(ArmError::Cluster(_)));
+        // Those of the first cluster in which something went wrong are kept.
+        if (failed || run.record.arms[index].trials_aborted > 0) && !logs.exists() {
+            self.keep_logs(&*cluster, &arm.name).await;
+        }
+        let ends_the_run = stop.asked().is_some() || matches!(&result, Err(ArmError::Write(_)));
+        let goes_on = matches!(&result, Ok(Gone::Spent));
+        if self.keep_cluster && run.last == Some(index) && !ends_the_run && !goes_on {
+            run.ended.kept = Some(cluster);
+        } else {
+            self.take_down(cluster).await;
+        }
+        result
+    }
+
+    /// Runs what is left of an arm's trials on a cluster, each on disk before the next one starts, as
+    /// long as it is of use.
     async fn trials(
         &self,
         index: usize,
         cluster: &dyn Cluster,
+        aborts: &mut u32,
         run: &mut Going,
         stop: &mut Stop,
-    ) -> Result<(), ArmError> {
+    ) -> Result<Gone, ArmError> {
         let arm = &self.plan.arms[index];
         let context = tokio::select! {
             context = self.prepare(arm, cluster, &run.ended.trials) => context?,
-            _ = stop.wait() => return Ok(()),
+            _ = stop.wait() => return Ok(Gone::Through),
         };
-        let mut aborts = 0;
         let repeats = resume::missing(&run.ended.trials, arm);
         for &repeat in &repeats {
             if stop.asked().is_some() {
-                return Ok(());
+                return Ok(Gone::Through);
             }
             self.set_aside(&arm.name, repeat, run)?;
             self.tell(RunEvent::TrialStarted {
@@ -257,9 +273,9 @@ impl Runner<'_> {
                 expected: arm.expected_trial(),
             });
             let (mut trial, workload) = trial::run(&context, repeat, stop).await;
-            aborts = if trial.outcome == Outcome::Aborted { aborts + 1 } else { 0 };
+            *aborts = if trial.outcome == Outcome::Aborted { *aborts + 1 } else { 0 };
             let is_last = repeats.last() == Some(&repeat);
-            let gives_up = aborts == ABORTS_THAT_END_AN_ARM && !is_last;
+            let gives_up = *aborts == ABORTS_THAT_END_AN_ARM && !is_last;
             let stays = self.keep_cluster && run.last == Some(index) && (is_last || gives_up);
             if !stays {
                 trial::remove(&context, &workload, &mut trial, stop).await;
@@ -279,13 +295,16 @@ impl Runner<'_> {
             self.write(&run.record)?;
             self.tell(RunEvent::TrialEnded(Arc::new(trial)));
             if gives_up {
-                return Ok(());
+                return Ok(Gone::Through);
+            }
+            if arm.config.trigger.spends_the_cluster() && !is_last {
+                return Ok(Gone::Spent);
             }
         }
         if stop.asked().is_none() {
             run.record.arms[index].state = ArmStage::Done;
         }
-        Ok(())
+        Ok(Gone::Through)
     }
 
     /// Puts the record of a trial's aborted attempt aside, if there is one: it is run again.
@@ -313,7 +332,8 @@ impl Runner<'_> {
         let images = [Image::probe(), Image::pause(PAUSE_IMAGE)];
         let archive = image::Archive::of(&images).map_err(io("the probe's image"))?;
         cluster.load_image(&archive.path()).await?;
-        workload::prepare(&cluster.client()).await.map_err(|error| ClusterError::Component {
+        let prepared = workload::prepare(&cluster.client(), &arm.config).await;
+        prepared.map_err(|error| ClusterError::Component {
             component: "the trials' namespace".to_owned(),
             reason: error.to_string(),
             logs: None,
@@ -372,6 +392,16 @@ impl Runner<'_> {
         // A display that is gone wants no events.
         let _ = self.events.send(event);
     }
+}
+
+/// What became of an arm's trials on one cluster.
+enum Gone {
+    /// There was no cluster: the run was to stop.
+    Stopped,
+    /// There are more, which need another cluster.
+    Spent,
+    /// There are no more, or no more are to be run.
+    Through,
 }
 
 /// Why an arm could not go on.

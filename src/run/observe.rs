@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::clock::Stamp;
-use crate::config::{Scenario, Trigger};
+use crate::config::{Ends, Scenario, Trigger};
 use crate::flow::FlowState;
 use crate::observation::Protocol;
 use crate::watch::{PodsView, SlicesView};
@@ -21,20 +21,28 @@ pub struct Stories<'a> {
     uid: &'a str,
     sent: &'a Stamp,
     silent_after: Duration,
+    ends: Ends,
+    /// Whether somebody is to take the flows over.
     replaced: bool,
+    observe_for: Option<Duration>,
 }
 
 impl<'a> Stories<'a> {
-    /// The stories of a scenario's trial whose trigger was sent at `sent`.
-    pub fn new(config: &Scenario, uid: &'a str, sent: &'a Stamp) -> Self {
+    /// The stories of a scenario's trial whose trigger was sent at `sent`. `elsewhere`: whether pods
+    /// are taken by another node than the target's.
+    pub fn new(config: &Scenario, uid: &'a str, sent: &'a Stamp, elsewhere: bool) -> Self {
         let replaced = match config.trigger {
-            Trigger::Delete | Trigger::Evict => true,
             Trigger::ScaleToZero => false,
+            Trigger::ScaleDown => config.scale_to.is_some_and(|left| left > 0),
+            Trigger::DrainNode => elsewhere,
+            _ => true,
         };
-        Self { uid, sent, silent_after: config.flows.silent_after, replaced }
+        let (ends, observe_for) = (config.trigger.ends(), config.observe_for);
+        Self { uid, sent, silent_after: config.flows.silent_after, ends, replaced, observe_for }
     }
 
-    /// Whether all have ended at `now`.
+    /// Whether all have ended at `now`. Where nothing need end, they have by `observe_for`, and
+    /// before it only if no flow is left to be told of.
     pub fn ended(
         &self,
         flows: &[FlowState],
@@ -42,13 +50,18 @@ impl<'a> Stories<'a> {
         slices: &SlicesView,
         now: &Stamp,
     ) -> bool {
-        let target_gone = pods
-            .pods
-            .get(self.uid)
-            .is_some_and(|pod| pod.gone || pod.terminated.contains_key(CONTAINER));
-        let replacement = pods.live().any(|(uid, pod)| uid != self.uid && pod.ready);
-        target_gone
-            && !slices.lists(self.uid)
+        if let Some(time) = self.observe_for {
+            return self.sent.until(now) >= time || flows.iter().all(is_over);
+        }
+        let target = pods.pods.get(self.uid);
+        let ended = target.is_some_and(|pod| pod.gone || pod.terminated.contains_key(CONTAINER));
+        let (target_done, is_other): (bool, fn(&str, &str) -> bool) = match self.ends {
+            // The same pod goes on, with another process.
+            Ends::Process => (ended, |uid, target| uid == target),
+            _ => (ended && !slices.lists(self.uid), |uid, target| uid != target),
+        };
+        let replacement = pods.live().any(|(uid, pod)| is_other(uid, self.uid) && pod.ready);
+        target_done
             && (!self.replaced || (replacement && !slices.ready().is_empty()))
             && flows.iter().all(|flow| self.story_ended(flow, slices, now))
     }
@@ -56,10 +69,7 @@ impl<'a> Stories<'a> {
     /// A flow that nobody answers is waited for as long as the replacement may still take it over:
     /// `silent_after` from its endpoint's being ready, and no less than [`REPLACEMENT_TAKES`].
     fn story_ended(&self, flow: &FlowState, slices: &SlicesView, now: &Stamp) -> bool {
-        if flow.ended {
-            return true;
-        }
-        if flow.protocol == Protocol::Udp && flow.current != flow.first {
+        if is_over(flow) {
             return true;
         }
         let waiting_since = if self.replaced { slices.ready_since.as_ref() } else { None };
@@ -69,6 +79,11 @@ impl<'a> Stories<'a> {
             && silent_for(flow, now) >= self.silent_after
             && waited >= self.silent_after.max(REPLACEMENT_TAKES)
     }
+}
+
+/// Whether a flow has ended or has moved to another instance: its fate is known.
+fn is_over(flow: &FlowState) -> bool {
+    flow.ended || (flow.protocol == Protocol::Udp && flow.current != flow.first)
 }
 
 /// How long a flow has had no answer.
@@ -105,10 +120,12 @@ mod tests {
     }
 
     fn scenario(trigger: &str) -> Scenario {
+        let open = ["relabel", "node-stop"].contains(&trigger);
+        let observe_for_ms = open.then_some(6000);
         let config = serde_json::json!({
             "description": null, "sigterm": "exit", "drain_window_ms": null, "readiness": null,
             "trigger": trigger, "grace_period_ms": 30000, "settle_ms": 0, "observe_after_ms": 0,
-            "repeats": 1,
+            "repeats": 1, "observe_for_ms": observe_for_ms,
             "flows": {"tcp": 0, "udp": 1, "tcp_interval_ms": 100, "udp_interval_ms": 20,
                       "silent_after_ms": 2000, "enter_by": "other-node"},
             "pod": {"readiness_period_ms": 1000, "readiness_failures": 1},
@@ -132,7 +149,7 @@ mod tests {
     fn ended(trigger: &str, flow: FlowState, ready_ms: Option<i64>, now_ms: i64) -> bool {
         let (config, sent) = (scenario(trigger), Stamp::runner(0));
         let (pods, slices) = world(ready_ms);
-        Stories::new(&config, "old", &sent).ended(
+        Stories::new(&config, "old", &sent, true).ended(
             &[flow],
             &pods,
             &slices,
@@ -157,5 +174,37 @@ mod tests {
     fn without_a_replacement_silence_alone_counts() {
         assert!(!ended("scale-to-zero", udp("old", 45), None, 2000));
         assert!(ended("scale-to-zero", udp("old", 45), None, 2045));
+    }
+    /// Nothing ends: not the pod, and no flow that is still answered by it.
+    #[test]
+    fn where_nothing_need_end_the_time_is_up_or_no_flow_is_left() {
+        assert!(!ended("relabel", udp("old", 5900), Some(1700), 5900));
+        assert!(ended("relabel", udp("old", 5900), Some(1700), 6000));
+        assert!(ended("relabel", udp("new", 2600), Some(1700), 2700), "moved");
+        // Silence may have an end there.
+        assert!(!ended("node-stop", udp("old", 45), None, 5900));
+        assert!(ended("node-stop", udp("old", 45), None, 6000));
+    }
+
+    #[test]
+    fn a_crashed_pod_goes_on_itself() {
+        let (config, sent) = (scenario("crash"), Stamp::runner(0));
+        let mut pods = PodsView::default();
+        let mut slices = SlicesView::default();
+        let endpoint = EndpointState { ready: true, ..EndpointState::default() };
+        slices.slices.entry("s".into()).or_default().insert("old".into(), endpoint);
+        let mut story = |pod: PodState, flow: FlowState| {
+            pods.pods.insert("old".into(), pod);
+            let stories = Stories::new(&config, "old", &sent, true);
+            stories.ended(&[flow], &pods, &slices, &Stamp::runner(9000 * MS))
+        };
+        let moved = || FlowState { ended: true, ..udp("old", 45) };
+        let ready = PodState { ready: true, ..PodState::default() };
+        assert!(!story(ready.clone(), moved()), "its process is still the first one");
+        let mut restarted = ready;
+        restarted.terminated.insert(CONTAINER.into(), (137, 0));
+        assert!(story(restarted.clone(), moved()));
+        restarted.ready = false;
+        assert!(!story(restarted, moved()), "not ready again");
     }
 }

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::entry::Entry;
 use crate::cluster::Node;
 use crate::config::EnterBy;
 use crate::observation::Identity;
@@ -79,6 +79,12 @@ checks! {
     /// No node fits `flows.enter_by`.
     entry_node = "entry-node", "there is a node that the flows can enter by",
         "set flows.enter_by to \"pod-node\" or give the cluster another node";
+    /// What the flows go to has no address.
+    entry_address = "entry-address", "what the flows go to has an address",
+        "the cluster's logs say more";
+    /// There is no place for the flows' clients.
+    client_stands = "client-stands", "the clients' net namespace can be entered",
+        "flows.from = \"outside\" needs none";
     /// The entry node does not let a dial through to the target.
     rules_programmed = "rules-programmed", "a dial by the entry node is answered by the target",
         "kube-proxy may be behind or down";
@@ -94,14 +100,29 @@ checks! {
     /// Something ended or changed while the flows had to live.
     settled = "settled", "every flow lives, unchanged, through the settle time",
         "something other than the trigger touches the flows; a longer settle shows whether it recurs";
+    /// A new connection was not accepted, or by somebody else.
+    dials_accepted = "dials-accepted", "each new connection is accepted by a ready pod through the settle time",
+        "something other than the trigger touches the Service; a longer settle shows whether it recurs";
+    /// New connections failed on this machine.
+    dials_made = "dials-made", "new connections do not fail on this machine",
+        "make fewer of them a second, or raise the limit on descriptors";
     /// This machine did not send what was due.
     kept_up = "kept-up", "this machine sends the heartbeats when they are due",
         "use fewer flows or longer intervals, or end what else keeps the processors busy";
     /// Our own buffers dropped datagrams.
     own_drops = "own-drops", "our own buffers drop at most one in a thousand of the datagrams in settle",
         "use fewer flows or longer intervals, or end what else keeps the processors busy";
+    /// The other replicas are not there.
+    others_ready = "others-ready", "the target and the other replicas are the ready endpoints, and nobody else is",
+        "is there room for all replicas? the cluster's logs say more";
+    /// The disruption budget has no count of the pods.
+    budget_counts = "budget-counts", "the disruption budget has counted the pods, so that what it refuses is its own",
+        "the cluster's logs say more";
+    /// The trigger can't be used on this target or with this provider.
+    trigger_possible = "trigger-possible", "the trigger has what it needs",
+        "choose another trigger or provider";
     /// The trigger got no answer.
-    trigger_answered = "trigger-answered", "the API answers the trigger",
+    trigger_answered = "trigger-answered", "the trigger is answered",
         "the API server may be down; its logs say more";
 }
 
@@ -146,11 +167,12 @@ pub fn by_target<'a>(
 }
 
 /// Dials until the target answers, every 25 ms, at most for `limit`.
-pub async fn dial(remote: SocketAddr, uid: &str, limit: Duration) -> Result<(), Failure> {
+pub async fn dial(entry: &Entry, uid: &str, limit: Duration) -> Result<(), Failure> {
+    let (from, remote) = (entry.namespace.as_ref(), entry.tcp);
     let mut last = "no answer".to_owned();
     let attempts = async {
         loop {
-            match crate::flow::dial(remote, Duration::from_secs(1)).await {
+            match crate::flow::dial_in(from, remote, Duration::from_secs(1)).await {
                 Ok(by) if by.uid == uid => return,
                 Ok(by) => last = format!("an answer by {} at {remote}", by.pod),
                 Err(error) => last = format!("{error} at {remote}"),
@@ -181,7 +203,7 @@ mod tests {
 
     fn node(name: &str) -> Node {
         let address = std::net::Ipv4Addr::LOCALHOST;
-        Node { name: name.into(), address, takes_pods: true, pid: None }
+        Node { name: name.into(), address, address6: None, takes_pods: true, pid: None }
     }
 
     #[test]

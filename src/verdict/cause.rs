@@ -98,7 +98,7 @@ fn cut(end: Timed, world: &World, sigterm: Sigterm) -> Option<Cause> {
     if let Some((exit, 137)) = world.container_exit {
         let told_after = ms_between(exit.at, end.at);
         let text = match sigterm {
-            Sigterm::Ignore => {
+            Sigterm::Ignore if !world.sigterms.is_empty() => {
                 "killed after the grace period (exit 137): the kernel closed its sockets"
             }
             _ => "killed (exit 137): the kernel closed its sockets",
@@ -191,6 +191,7 @@ fn icmp(by: Option<&Observation>) -> String {
     let from = sender.map_or(String::new(), |sender| format!(" from {sender}"));
     match (kind, code, errno) {
         (Some(3), Some(3), _) => format!("ICMP port unreachable{from}"),
+        (Some(1), Some(4), _) => format!("ICMPv6 port unreachable{from}"),
         (Some(kind), Some(code), _) => format!("ICMP type {kind} code {code}{from}"),
         (_, _, Some(errno)) => format!("unreachable (errno {errno}){from}"),
         _ => format!("connection refused{from}"),

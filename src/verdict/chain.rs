@@ -8,6 +8,7 @@ use super::kernel::Kernel;
 use super::world::{Timed, World, ms_between};
 use super::{Basis, Cause, Link, LinkKind};
 use crate::clock::Ms;
+use crate::config::Via;
 use crate::observation::{DestroyedBy, Event, Observation, PacketKind, Source};
 
 const ALL: [Source; 3] = [Source::NodeRules, Source::NodeConntrack, Source::NodePackets];
@@ -24,9 +25,16 @@ pub(super) fn rehomed(
     // The answer came through this entry, so it was made before; it can have been read after. What
     // led to it was told before it, by the same reader.
     let elsewhere = evidence.elsewhere()?;
-    let rules = evidence.rules_without_target().filter(|rules| rules.at <= elsewhere.at)?;
+    // What kube-proxy has no part in has no link of its.
+    let (rules, sources) = match evidence.via().is_of_service() {
+        true => {
+            let rules = evidence.rules_without_target().filter(|rules| rules.at <= elsewhere.at)?;
+            (Some(rules), &[Source::NodeRules, Source::NodeConntrack][..])
+        }
+        false => (None, &[Source::NodeConntrack][..]),
+    };
     let destroyed = evidence.destroyed().filter(|entry| entry.at <= elsewhere.at)?;
-    if evidence.missed(&[Source::NodeRules, Source::NodeConntrack], elsewhere.at.max(moved.at)) {
+    if evidence.missed(sources, elsewhere.at.max(moved.at)) {
         return None;
     }
     let by = match destroyed.event {
@@ -34,17 +42,24 @@ pub(super) fn rehomed(
         _ => "the kernel dropped",
     };
     let mut links = endpoint_links(world);
-    links.push(Link::of(LinkKind::RulesWithoutTarget, rules));
+    links.extend(rules.map(|rules| Link::of(LinkKind::RulesWithoutTarget, rules)));
     links.push(Link::of(LinkKind::EntryDestroyed, destroyed));
     links.push(Link::of(LinkKind::EntryMade, elsewhere));
     links.push(Link::timed(LinkKind::Answered, moved, Source::Flow));
-    let node = node_of(rules);
-    let text = format!(
-        "the rules of {node} left the pod out at {:.1} ms, {by} the flow's conntrack entry {:.1} ms \
-         later, and the next datagram went to the replacement",
-        rules.at.ms(),
-        ms_between(destroyed.at, rules.at),
-    );
+    let node = node_of(destroyed);
+    let how = match rules {
+        Some(rules) => format!(
+            "the rules of {node} left the pod out at {:.1} ms, {by} the flow's conntrack entry {:.1} ms \
+             later",
+            rules.at.ms(),
+            ms_between(destroyed.at, rules.at),
+        ),
+        None => {
+            let at = destroyed.at.ms();
+            format!("{by} the flow's conntrack entry at {at:.1} ms ({node})")
+        }
+    };
+    let text = format!("{how}, and the next datagram went to the replacement");
     Some(measured(text, links))
 }
 
@@ -71,17 +86,26 @@ pub(super) fn refused(story: &Story, at: Timed, world: &World, kernel: &Kernel) 
         );
         return Some(measured(text, links));
     }
-    let rejecting = evidence.rejecting().filter(|rules| rules.at <= at.at)?;
-    let packet = evidence.left_entry_node(PacketKind::Unreachable, at.at)?;
-    links.push(Link::of(LinkKind::RulesReject, rejecting));
+    let packet = evidence.left_translator(PacketKind::Unreachable, at.at)?;
+    let why = match evidence.via() {
+        Via::NodePort | Via::ClusterIp => {
+            let rejecting = evidence.rejecting().filter(|rules| rules.at <= at.at)?;
+            links.push(Link::of(LinkKind::RulesReject, rejecting));
+            format!("whose rules reject the Service since {:.1} ms", rejecting.at.ms())
+        }
+        Via::HostPort => {
+            let destroyed = evidence.destroyed().filter(|entry| entry.at <= packet.at)?;
+            links.push(Link::of(LinkKind::EntryDestroyed, destroyed));
+            format!(
+                "which has nothing at that port but an entry to the pod, and that is gone since {:.1} ms",
+                destroyed.at.ms()
+            )
+        }
+        Via::Pod => return None,
+    };
     links.push(Link::of(LinkKind::Refusal, packet));
     links.push(Link::timed(LinkKind::Refused, at, Source::Flow));
-    let text = format!(
-        "ICMP port unreachable made by {}, whose rules reject the Service since {:.1} ms",
-        node_of(packet),
-        rejecting.at.ms(),
-    );
-    Some(measured(text, links))
+    Some(measured(format!("ICMP port unreachable made by {}, {why}", node_of(packet)), links))
 }
 
 /// A silence that nothing ends: the node that the flow enters by keeps the entry to the dead pod.
@@ -104,10 +128,17 @@ pub(super) fn silent(story: &Story, world: &World, kernel: &Kernel) -> Option<Ca
         }
         None => "and its rules still lead there".to_owned(),
     };
-    let text = format!(
-        "the pod is gone (code {code}), and the node that the flow enters by kept its conntrack entry \
-         to it until the observation ended, {since}",
-    );
+    let how = match evidence.via() {
+        Via::Pod => "the flow goes to its own address, which is nobody's".to_owned(),
+        Via::HostPort => {
+            "its node kept its conntrack entry to it until the observation ended".to_owned()
+        }
+        Via::NodePort | Via::ClusterIp => format!(
+            "the node that the flow enters by kept its conntrack entry to it until the observation \
+             ended, {since}"
+        ),
+    };
+    let text = format!("the pod is gone (code {code}), and {how}");
     Some(measured(text, links))
 }
 

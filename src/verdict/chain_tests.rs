@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::clock::Ms;
-use crate::config::{Sigterm, Trigger};
+use crate::config::{Sigterm, Trigger, Via};
 use crate::observation::{DestroyedBy, EntryChange, Event, Identity, PacketKind, Protocol, Source};
 use crate::stories::{flow, new, old, scenario, target};
 
@@ -70,6 +70,11 @@ fn span(by: Identity, from: f64, to: f64) -> Observation {
 
 /// The cause of one UDP flow that was held by the target until 20 ms, with what else was seen.
 fn cause_of(more: Vec<Observation>) -> Option<Cause> {
+    cause_via(Via::NodePort, more)
+}
+
+/// The same, of a flow to another address than a node port.
+fn cause_via(via: Via, more: Vec<Observation>) -> Option<Cause> {
     let opened =
         Event::FlowOpened { flow: "udp-1".into(), local: at(CLIENT), remote: at(NODE_PORT) };
     let mut all = vec![
@@ -79,7 +84,8 @@ fn cause_of(more: Vec<Observation>) -> Option<Cause> {
         flow(9000.0, Event::ObservationEnded { complete: true }),
     ];
     all.extend(more);
-    let config = scenario(Sigterm::Exit, Trigger::Delete);
+    let mut config = scenario(Sigterm::Exit, Trigger::Delete);
+    config.flows.via = via;
     let verdict = judge(&all, &config, Some(&target()), Outcome::Measured);
     verdict.flows[0].cause.clone()
 }
@@ -168,6 +174,18 @@ fn refused_at(ms: f64) -> Observation {
     )
 }
 
+/// Source ports are given out by protocol.
+#[test]
+fn an_entry_of_another_protocol_with_the_same_port_is_another_flows() {
+    let mut other = entry(-2000.0, EntryChange::New, "10.244.1.2:7001", None);
+    if let Event::Conntrack { protocol, answers_to, .. } = &mut other.event {
+        (*protocol, *answers_to) = (Protocol::Tcp, at("10.231.0.11:5000"));
+    }
+    let of_pod = vec![other, refusal(39.9, &target().node, false, "10.244.1.2", BEHIND)];
+    let cause = verdict([of_pod, vec![refused_at(40.0)]].concat());
+    assert_eq!(cause.basis, Basis::Measured, "{}", cause.text);
+}
+
 #[test]
 fn who_refuses_is_told_by_where_the_packet_came_from() {
     let pod_node = target().node;
@@ -186,4 +204,59 @@ fn who_refuses_is_told_by_where_the_packet_came_from() {
     assert!(cause.text.contains("whose rules reject"), "{}", cause.text);
 
     assert_eq!(verdict(vec![refused_at(40.0)]).basis, Basis::Inferred);
+}
+
+/// As [`entry`], at the pod's own node: where a hostPort is translated.
+fn entry_at_pods_node(ms: f64, change: EntryChange, pod: &str) -> Observation {
+    let mut seen = entry(ms, change, pod, None);
+    if let Event::Conntrack { node, .. } = &mut seen.event {
+        *node = target().node;
+    }
+    seen
+}
+
+#[test]
+fn a_host_port_is_moved_and_refused_by_the_pods_node_without_kube_proxy() {
+    let held = entry_at_pods_node(-1000.0, EntryChange::New, OLD);
+    let dropped = entry_at_pods_node(1150.0, EntryChange::Destroy, OLD);
+    let moved = vec![
+        held.clone(),
+        rules(1100.0, &[NEW], false),
+        dropped.clone(),
+        entry_at_pods_node(1151.0, EntryChange::New, NEW),
+        span(new(), 1152.0, 8000.0),
+    ];
+    let cause = cause_via(Via::HostPort, moved).expect("a cause");
+    assert_eq!(cause.basis, Basis::Measured);
+    let links: Vec<_> = cause.chain.iter().map(|link| link.what).collect();
+    let expected =
+        [LinkKind::Trigger, LinkKind::EntryDestroyed, LinkKind::EntryMade, LinkKind::Answered];
+    assert_eq!(links, expected);
+
+    let refused = vec![
+        held,
+        rules(1100.0, &[], true),
+        dropped,
+        refusal(1160.0, &target().node, true, "10.231.0.12", CLIENT),
+        refused_at(1160.1),
+    ];
+    let cause = cause_via(Via::HostPort, refused).expect("a cause");
+    assert_eq!(cause.basis, Basis::Measured);
+    assert!(cause.text.contains("nothing at that port"), "{}", cause.text);
+}
+
+#[test]
+fn no_rule_of_kube_proxys_is_blamed_for_a_flow_to_the_pod_itself() {
+    let pod_node = target().node;
+    let of_pod = vec![refusal(39.9, &pod_node, false, "10.244.1.2", BEHIND), refused_at(40.0)];
+    let cause = cause_via(Via::Pod, of_pod).expect("a cause");
+    assert_eq!(cause.basis, Basis::Measured);
+
+    let of_node = vec![
+        rules(30.0, &[], true),
+        refusal(39.9, &target().entry_node, true, "10.231.0.11", CLIENT),
+        refused_at(40.0),
+    ];
+    let cause = cause_via(Via::Pod, of_node).expect("a cause");
+    assert_eq!(cause.basis, Basis::Inferred, "{}", cause.text);
 }

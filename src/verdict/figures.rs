@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::dials::DialFindings;
 use crate::observation::Bound;
 
 /// The figures of one trial, in milliseconds from the trigger (`_ms`) or as named; null where
@@ -50,12 +51,15 @@ pub struct Findings {
     pub unused_drain_ms: Option<f64>,
     /// SIGTERM to the container's exit as seen by the probe: the app's own shutdown time.
     pub app_shutdown_ms: Option<f64>,
+    /// Those of new connections.
+    #[serde(flatten)]
+    pub dials: DialFindings,
 }
 
 impl Findings {
     /// Each figure by its name in the record, in its order; a code is a figure too.
-    pub fn figures(&self) -> [(&'static str, Option<f64>); 18] {
-        [
+    pub fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
+        let mut figures = vec![
             ("sigterm_ms", self.sigterm_ms),
             ("endpoint_not_ready_ms", self.endpoint_not_ready_ms),
             ("endpoint_not_serving_ms", self.endpoint_not_serving_ms),
@@ -74,7 +78,9 @@ impl Findings {
             ("dead_rule_window_ms", self.dead_rule_window_ms),
             ("unused_drain_ms", self.unused_drain_ms),
             ("app_shutdown_ms", self.app_shutdown_ms),
-        ]
+        ];
+        figures.extend(self.dials.figures());
+        figures
     }
 }
 
@@ -94,7 +100,8 @@ mod tests {
     #[test]
     fn figures_are_named_and_ordered_as_in_the_record() {
         let json = serde_json::to_string(&Findings::default()).unwrap();
-        let names = Findings::default().figures().map(|(name, _)| format!("\"{name}\":null"));
+        let figures = Findings::default().figures().into_iter();
+        let names: Vec<_> = figures.map(|(name, _)| format!("\"{name}\":null")).collect();
         assert_eq!(json, format!("{{{}}}", names.join(",")));
     }
 }

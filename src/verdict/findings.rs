@@ -31,7 +31,7 @@ pub(super) fn findings(
     let last_tcp_end = ends(flows).max_by_key(|time| time.at).filter(|_| all_ended(flows));
     let (exit, code) = world.container_exit.unzip();
     let killed = exit.filter(|_| code == Some(KILLED));
-    let grace = config.grace_period.as_secs_f64() * 1e3;
+    let grace = config.grace().as_secs_f64() * 1e3;
     let dead_since = last_tcp_end.filter(|_| config.sigterm == Sigterm::Exit);
     // The kernel closes a killed process's sockets at once; the kubelet and the watch tell later.
     let killed_at = last_tcp_end.filter(|_| config.sigterm == Sigterm::Ignore).or(killed);
@@ -67,6 +67,7 @@ pub(super) fn findings(
         unused_drain_ms: unused_drain(flows, config, sigterm, last_move)
             .inspect(|_| bounds.note("unused_drain_ms", last_move, sigterm)),
         app_shutdown_ms: app_shutdown(world),
+        dials: Default::default(), // by `super::dials`
     };
     if findings.app_shutdown_ms.is_some() {
         // Both read by the probe, on one clock.

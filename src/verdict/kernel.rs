@@ -1,23 +1,25 @@
 //! What the nodes' kernels told, by flow.
 //!
 //! Takes sorted observations and the target; finds the rules, entries and packets of one flow. A
-//! flow is known by its own address at the node that it enters by, and behind that node by the
-//! address that the node gave it. Knows nothing of fates.
+//! flow is known by its own address at the node that translates what it goes to, and behind that
+//! node by the address that the node gave it. Knows nothing of fates.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::clock::Ms;
+use crate::config::Via;
 use crate::observation::{EntryChange, Event, Observation, PacketKind, Protocol, Source, Target};
 
 /// The kernels' evidence of a trial.
 #[derive(Debug, Default)]
 pub(super) struct Kernel<'a> {
     target: Option<&'a Target>,
+    via: Via,
     /// Each flow's own address.
     flows: HashMap<&'a str, SocketAddr>,
-    /// Entries by node and client.
-    entries: HashMap<(&'a str, SocketAddr), Vec<&'a Observation>>,
+    /// Entries by node, protocol and client: flows of two protocols may have the same source port.
+    entries: HashMap<(&'a str, Protocol, SocketAddr), Vec<&'a Observation>>,
     /// Packets by the client that they go to or, for ICMP, whose packet they refuse.
     packets: HashMap<(&'a str, SocketAddr), Vec<&'a Observation>>,
     rules: Vec<&'a Observation>,
@@ -26,15 +28,16 @@ pub(super) struct Kernel<'a> {
 
 impl<'a> Kernel<'a> {
     /// Reads sorted observations.
-    pub fn read(sorted: &[&'a Observation], target: Option<&'a Target>) -> Self {
-        let mut kernel = Self { target, ..Self::default() };
+    pub fn read(sorted: &[&'a Observation], target: Option<&'a Target>, via: Via) -> Self {
+        let mut kernel = Self { target, via, ..Self::default() };
         for &observation in sorted {
             match &observation.event {
                 Event::FlowOpened { flow, local, .. } => {
                     kernel.flows.insert(flow, *local);
                 }
-                Event::Conntrack { node, client, .. } => {
-                    kernel.entries.entry((node, *client)).or_default().push(observation);
+                Event::Conntrack { node, protocol, client, .. } => {
+                    let key = (node.as_str(), *protocol, *client);
+                    kernel.entries.entry(key).or_default().push(observation);
                 }
                 Event::Packet { node, kind, from, to, .. } => {
                     let client = match kind {
@@ -54,7 +57,12 @@ impl<'a> Kernel<'a> {
     /// One flow's evidence; `None` where no kernel told of it.
     pub fn of(&self, flow: &str, protocol: Protocol) -> Option<FlowEvidence<'_, 'a>> {
         let (target, client) = (self.target?, *self.flows.get(flow)?);
-        let entries = self.entries.get(&(target.entry_node.as_str(), client))?;
+        // A hostPort is the pod's node's: another node only leads there.
+        let translator = match self.via {
+            Via::HostPort => target.node.as_str(),
+            Via::NodePort | Via::ClusterIp | Via::Pod => target.entry_node.as_str(),
+        };
+        let entries = self.entries.get(&(translator, protocol, client))?;
         // The first entry that leads to a pod is the one to the target: the flow was answered by
         // it before the trigger.
         let (pod, behind) = entries.iter().find_map(|entry| match entry.event {
@@ -63,7 +71,16 @@ impl<'a> Kernel<'a> {
             }
             _ => None,
         })?;
-        Some(FlowEvidence { kernel: self, target, protocol, client, pod, behind, entries })
+        Some(FlowEvidence {
+            kernel: self,
+            target,
+            protocol,
+            translator,
+            client,
+            pod,
+            behind,
+            entries,
+        })
     }
 }
 
@@ -73,6 +90,8 @@ pub(super) struct FlowEvidence<'k, 'a> {
     kernel: &'k Kernel<'a>,
     target: &'a Target,
     protocol: Protocol,
+    /// The node that turns what the flow goes to into a pod's address.
+    translator: &'a str,
     client: SocketAddr,
     /// The target's address, as the entry names it.
     pub pod: SocketAddr,
@@ -82,9 +101,17 @@ pub(super) struct FlowEvidence<'k, 'a> {
 }
 
 impl<'a> FlowEvidence<'_, 'a> {
+    /// What the flow goes to.
+    pub fn via(&self) -> Via {
+        self.kernel.via
+    }
+
     /// The first commit after the trigger, at the node that the flow enters by, that left no way to
-    /// the target for new flows.
+    /// the target for new flows. None where kube-proxy has no part in the flow's way.
     pub fn rules_without_target(&self) -> Option<&'a Observation> {
+        if !self.via().is_of_service() {
+            return None;
+        }
         self.kernel.rules.iter().copied().find(|rules| match &rules.event {
             Event::Rules { node, protocol, endpoints, .. } => {
                 rules.at >= Ms(0)
@@ -99,6 +126,9 @@ impl<'a> FlowEvidence<'_, 'a> {
     /// The first commit after the trigger, at the node that the flow enters by, that rejects the
     /// flow's port.
     pub fn rejecting(&self) -> Option<&'a Observation> {
+        if !self.via().is_of_service() {
+            return None;
+        }
         self.kernel.rules.iter().copied().find(|rules| match &rules.event {
             Event::Rules { node, protocol, reject, .. } => {
                 rules.at >= Ms(0)
@@ -138,9 +168,9 @@ impl<'a> FlowEvidence<'_, 'a> {
         })
     }
 
-    /// A packet of this kind that left the node that the flow enters by, to the flow.
-    pub fn left_entry_node(&self, kind: PacketKind, until: Ms) -> Option<&'a Observation> {
-        self.packet(&self.target.entry_node, self.client, kind, until, |out, _| out)
+    /// A packet of this kind that left the node that translates, to the flow.
+    pub fn left_translator(&self, kind: PacketKind, until: Ms) -> Option<&'a Observation> {
+        self.packet(self.translator, self.client, kind, until, |out, _| out)
     }
 
     fn packet(

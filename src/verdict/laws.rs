@@ -9,9 +9,12 @@ use super::*;
 use crate::clock::ClockRelation;
 use crate::clock::{Clock, Ms, Stamp};
 use crate::config::{Sigterm, Trigger};
-use crate::observation::Protocol;
 use crate::observation::{Bound, Event, Identity, Seen, Source};
+use crate::observation::{DialKind, DialOutcome, Protocol};
 use crate::stories::{new, old, scenario, target};
+
+/// Figures that are no times.
+const COUNTS: [&str; 3] = ["container_exit_code", "failed_tcp_dials", "failed_udp_dials"];
 
 fn any_identity() -> impl Strategy<Value = Identity> {
     prop_oneof![Just(old()), Just(new()), Just(Identity { instance: "old-2".into(), ..old() }),]
@@ -25,7 +28,7 @@ fn any_time() -> impl Strategy<Value = i64> {
 fn any_event() -> impl Strategy<Value = Event<Stamp>> {
     let id = prop_oneof![Just("tcp-1"), Just("tcp-2"), Just("udp-1"), Just("udp-10"), Just("?")];
     let uid = prop_oneof![Just("uid-old".to_owned()), Just("uid-new".to_owned())];
-    let of = (0..28u8, id, uid, any_identity(), any_time(), any_time(), any::<(bool, bool, i32)>());
+    let of = (0..32u8, id, uid, any_identity(), any_time(), any_time(), any::<(bool, bool, i32)>());
     of.prop_map(|(kind, id, uid, by, from, to, (a, b, code))| {
         let (flow, instance) = (id.to_owned(), by.instance.clone());
         let (from, to) = (Stamp::runner(from), Stamp::runner(to));
@@ -63,10 +66,34 @@ fn any_event() -> impl Strategy<Value = Event<Stamp>> {
             23 => Event::WatchGap { until: to, reason: "r".into() },
             26 => Event::DroppedHere { flow, since: from, count },
             27 => any_counters(&uid, code),
+            28..32 => any_dials(by, a, b, (from, to), code),
             24 => Event::DrainStarted { uid, instance, flows: 1 },
             _ => Event::DrainEnded { uid, instance, all_gone: a, flows: 1 },
         }
     })
+}
+
+/// Dials of either protocol that met anything.
+fn any_dials(
+    by: Identity,
+    tcp: bool,
+    refused: bool,
+    (from, to): (Stamp, Stamp),
+    code: i32,
+) -> Event<Stamp> {
+    let outcome = DialOutcome::ALL[code.unsigned_abs() as usize % DialOutcome::ALL.len()];
+    let kind = DialKind {
+        protocol: if tcp { Protocol::Tcp } else { Protocol::Udp },
+        outcome,
+        by: (outcome == DialOutcome::Accepted).then_some(by),
+        sender: None,
+        icmp_type: refused.then_some(3),
+        icmp_code: refused.then_some(3),
+        error: None,
+    };
+    let (from, to) = if from <= to { (from, to) } else { (to, from) };
+    let count = u64::from(code.unsigned_abs() % 1000) + 1;
+    Event::Dials { kind, from, to, count, connect: None, took: None }
 }
 
 /// Readings of which one in a few differs from the one before.
@@ -141,9 +168,34 @@ proptest! {
             prop_assert!(!(flow.protocol == Protocol::Udp && flow.fate == Fate::Survived && flow.spans.is_empty()));
             prop_assert!(!(outcome == Outcome::Aborted && flow.fate == Fate::Survived));
         }
-        let measured = verdict.findings.figures().into_iter().filter(|(name, v)| v.is_some() && *name != "container_exit_code");
+        let measured = verdict.findings.figures().into_iter().filter(|(name, v)| v.is_some() && !COUNTS.contains(name));
         let names: BTreeSet<_> = measured.map(|(name, _)| name.to_owned()).collect();
         prop_assert_eq!(verdict.finding_bounds.into_keys().collect::<BTreeSet<_>>(), names);
+    }
+
+    #[test]
+    fn dials_add_up(seen in any_seen(), outcome in any_outcome()) {
+        let observations = timeline::place(seen, &Stamp::runner(0), &[]).observations;
+        let verdict = judge(&observations, &scenario(Sigterm::Exit, Trigger::Delete), Some(&target()), outcome);
+        let made = observations.iter().filter_map(|o| match &o.event {
+            Event::Dials { count, .. } => Some(*count),
+            _ => None,
+        });
+        prop_assert_eq!(verdict.dials.iter().map(|dial| dial.count).sum::<u64>(), made.sum::<u64>());
+        let figures: BTreeMap<_, _> = verdict.findings.figures().into_iter().collect();
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let of = || verdict.dials.iter().filter(|dial| dial.kind.protocol == protocol && dial.to_ms >= 0.0);
+            let judged = of().any(|dial| dial.kind.outcome.is_of_the_cluster());
+            let failed = of().filter(|dial| dial.kind.outcome.is_failure());
+            let failed = failed.map(|dial| dial.count as f64).sum::<f64>();
+            let name = protocol.name().to_lowercase();
+            let figure = |what: &str| figures[&*what.replace('*', &name)];
+            prop_assert_eq!(figure("failed_*_dials"), judged.then_some(failed));
+            let (first, last) = (figure("first_failed_*_dial_ms"), figure("last_failed_*_dial_ms"));
+            prop_assert_eq!(first.is_some(), failed > 0.0);
+            prop_assert!(first <= last && first.is_none_or(|first| first >= 0.0));
+            prop_assert!(figure("first_*_dial_by_replacement_ms").is_none_or(|first| first >= 0.0));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod cause;
 mod chain;
+mod dials;
 mod disagreements;
 mod fate;
 mod figures;
@@ -21,6 +22,7 @@ use crate::config::Scenario;
 use crate::observation::{Observation, Target};
 use crate::timeline;
 
+pub use dials::{DialFindings, DialRecord};
 pub use disagreements::{Repeat, disagreements};
 pub use figures::{FindingBound, Findings};
 pub use flow::{Basis, Cause, Fate, FlowRecord, FlowSpan, Link, LinkKind, Outcome};
@@ -35,6 +37,8 @@ use world::World;
 pub struct Verdict {
     /// One for each flow that was observed, `tcp-2` before `tcp-10`.
     pub flows: Vec<FlowRecord>,
+    /// What new connections met, in the order of their starts, TCP before UDP.
+    pub dials: Vec<DialRecord>,
     /// The trial's figures.
     pub findings: Findings,
     /// How exact each figure that was measured is, by its name.
@@ -67,9 +71,10 @@ pub fn judge(
             (story, ending)
         })
         .collect();
-    let (findings, finding_bounds) = findings::findings(&world, &flows, config);
-    let warnings = warnings::warnings(&world, &flows, config, target, outcome);
-    let kernel = Kernel::read(&sorted, target);
+    let (mut findings, mut finding_bounds) = findings::findings(&world, &flows, config);
+    dials::find(&sorted, target, &mut findings, &mut finding_bounds);
+    let mut warnings = warnings::warnings(&world, &flows, config, target, outcome);
+    let kernel = Kernel::read(&sorted, target, config.flows.via);
     let flows = flows
         .iter()
         .map(|(story, ending)| {
@@ -78,7 +83,9 @@ pub fn judge(
             record
         })
         .collect();
-    Verdict { flows, findings, finding_bounds, warnings }
+    let dials = dials::records(&sorted);
+    warnings.extend(dials::warnings(&dials));
+    Verdict { flows, dials, findings, finding_bounds, warnings }
 }
 
 /// Each flow's events, by flow.

@@ -395,3 +395,48 @@ fn what_is_only_read_is_an_upper_bound() {
     assert_eq!(bound("last_tcp_end_ms"), crate::observation::Bound::AtMost);
     assert_eq!(bound("first_rehomed_ms"), crate::observation::Bound::AtMost);
 }
+
+/// What is said of the target's end, of a trial in which one flow was answered throughout.
+fn told_of_the_end(trigger: Trigger, mut events: Vec<Observation>) -> Vec<String> {
+    events.push(span("udp-1", old(), -10_000.0, 9990.0));
+    events.push(flow(10_000.0, Event::ObservationEnded { complete: true }));
+    let config = scenario(Sigterm::Ignore, trigger);
+    let warnings = judge(&events, &config, Some(&target()), Outcome::Measured).warnings;
+    warnings.into_iter().filter(|warning| !warning.contains("flows were observed")).collect()
+}
+
+fn ended(exit_code: i32) -> Observation {
+    let (pod, uid, container) = ("echo-old".into(), "uid-old".into(), "probe".into());
+    let event = Event::ContainerTerminated { pod, uid, container, exit_code, reason: None };
+    Observation::at_most(Ms::from_ms(300.0), Source::PodWatch, event)
+}
+
+#[test]
+fn what_a_trigger_does_not_end_is_not_missed() {
+    for trigger in [Trigger::Relabel, Trigger::DeleteService, Trigger::NodeStop] {
+        assert_eq!(told_of_the_end(trigger, vec![]), [""; 0], "{trigger:?}");
+    }
+    assert_eq!(
+        told_of_the_end(Trigger::RestartKubeProxy, vec![ended(1)]),
+        ["the container exited with code 1, where it was to live on"]
+    );
+    let (uid, instance) = ("uid-old".into(), "old-1".into());
+    let sigterm =
+        Observation::exact(Ms::from_ms(5.0), Source::ProbeLog, Event::Sigterm { uid, instance });
+    assert_eq!(
+        told_of_the_end(Trigger::Relabel, vec![sigterm]),
+        ["the app was sent SIGTERM, which is no part of relabel"]
+    );
+    // One that terminates the pod lacks all of it.
+    assert_eq!(told_of_the_end(Trigger::Delete, vec![]).len(), 4);
+}
+
+#[test]
+fn a_crash_ends_a_process_without_sigterm() {
+    assert_eq!(told_of_the_end(Trigger::Crash, vec![ended(137)]), [""; 0]);
+    assert_eq!(
+        told_of_the_end(Trigger::Crash, vec![ended(0)]),
+        ["the container exited with code 0, where 137 was expected"]
+    );
+    assert_eq!(told_of_the_end(Trigger::Crash, vec![]), ["the container's exit was not seen"]);
+}

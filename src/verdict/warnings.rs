@@ -11,7 +11,7 @@ use super::findings::Judged;
 use super::world::World;
 use super::{Fate, Outcome};
 use crate::clock::Ms;
-use crate::config::{Scenario, Sigterm};
+use crate::config::{Ends, Scenario, Sigterm, Trigger};
 use crate::observation::{Event, Source};
 use crate::observation::{Protocol, Target};
 
@@ -133,11 +133,15 @@ fn of_the_target(
         ));
     }
     let another = |instance: &str| !target.instance.is_empty() && instance != target.instance;
-    if world.restarts > 0 || world.started.iter().any(|started| another(started.instance)) {
+    let ends = config.trigger.ends();
+    let restarted = world.restarts > 0 || world.started.iter().any(|s| another(s.instance));
+    if restarted && ends != Ends::Process {
         warnings.push("the target's container was restarted".to_owned());
     }
     match (world.sigterms.first(), outcome) {
-        (None, Outcome::Measured) => warnings.push("no SIGTERM was seen by the app".to_owned()),
+        (None, Outcome::Measured) if ends == Ends::Pod => {
+            warnings.push("no SIGTERM was seen by the app".to_owned());
+        }
         (Some(_), Outcome::TriggerRefused) => {
             warnings.push("the app was sent SIGTERM although the trigger was refused".to_owned());
         }
@@ -151,12 +155,26 @@ fn of_the_target(
                 let other = "SIGTERM was seen by another process of the target than the flows'";
                 warnings.push(other.to_owned());
             }
+            if ends != Ends::Pod && outcome == Outcome::Measured {
+                let name = config.trigger.name();
+                warnings.push(format!("the app was sent SIGTERM, which is no part of {name}"));
+            }
         }
         _ => {}
     }
     if outcome != Outcome::Measured {
         return;
     }
+    match ends {
+        Ends::Pod => of_the_termination(world, config, warnings),
+        Ends::Process => exit(world, Some(KILLED), warnings),
+        // Of a node that is gone nobody tells what became of its containers.
+        Ends::Node => {}
+        Ends::Nothing => exit(world, None, warnings),
+    }
+}
+
+fn of_the_termination(world: &World, config: &Scenario, warnings: &mut Vec<String>) {
     if config.settle < SETTLED {
         let (settle, settled) = (config.settle.as_secs_f64(), SETTLED.as_secs());
         warnings.push(format!(
@@ -164,25 +182,46 @@ fn of_the_target(
              send SIGTERM a second late or more"
         ));
     }
-    let expected = match config.sigterm {
-        Sigterm::Exit | Sigterm::Drain => 0,
-        Sigterm::Ignore => KILLED,
-    };
-    match world.container_exit {
-        None => warnings.push("the container's exit was not seen".to_owned()),
-        Some((_, code)) if code != expected => warnings
-            .push(format!("the container exited with code {code}, where {expected} was expected")),
-        Some(_) => {}
-    }
-    // A process that is killed says nothing more; one that exits does, unless its log was cut.
     let killed = world.container_exit.is_some_and(|(_, code)| code == KILLED);
-    if world.exiting.is_empty() && !killed && world.logs_lost.is_empty() {
-        warnings.push("the app's log ends before the app said that it exits".to_owned());
+    let cut_short = killed && drain_exceeds_grace(config);
+    // Once its object is gone, the API has nobody to tell a pod's end of.
+    if config.trigger != Trigger::ForceDelete {
+        let expected = match config.sigterm {
+            Sigterm::Drain if cut_short => KILLED,
+            Sigterm::Exit | Sigterm::Drain => 0,
+            Sigterm::Ignore => KILLED,
+        };
+        exit(world, Some(expected), warnings);
+        // A process that is killed says nothing more; one that exits does, unless its log was cut.
+        if world.exiting.is_empty() && !killed && world.logs_lost.is_empty() {
+            warnings.push("the app's log ends before the app said that it exits".to_owned());
+        }
     }
     if world.endpoint.removed.is_none() {
         warnings.push("the endpoint's removal was not seen".to_owned());
     }
-    drain(world, config, warnings);
+    if !cut_short {
+        drain(world, config, warnings);
+    }
+}
+
+/// Whether the deletion leaves the app less time than it drains for.
+fn drain_exceeds_grace(config: &Scenario) -> bool {
+    let hook = config.pod.pre_stop_sleep().unwrap_or_default();
+    config.drain_window.is_some_and(|window| hook + window >= config.grace())
+}
+
+/// What is said of the container's end; `None`: there was to be none.
+fn exit(world: &World, expected: Option<i32>, warnings: &mut Vec<String>) {
+    match (world.container_exit, expected) {
+        (None, Some(_)) => warnings.push("the container's exit was not seen".to_owned()),
+        (Some((_, code)), Some(expected)) if code != expected => warnings
+            .push(format!("the container exited with code {code}, where {expected} was expected")),
+        (Some((_, code)), None) => {
+            warnings.push(format!("the container exited with code {code}, where it was to live on"))
+        }
+        (None, None) | (Some(_), Some(_)) => {}
+    }
 }
 
 /// An app that drains for less than its window cuts what it was to show.

@@ -1,6 +1,6 @@
 //! The watch on EndpointSlices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::Api;
@@ -38,6 +38,11 @@ impl SlicesView {
     pub fn ready(&self) -> Vec<&str> {
         let all = self.slices.values().flatten();
         all.filter(|(_, endpoint)| endpoint.ready).map(|(uid, _)| uid.as_str()).collect()
+    }
+
+    /// The same, each once: a pod may stand in several slices.
+    pub fn ready_set(&self) -> BTreeSet<String> {
+        self.ready().into_iter().map(str::to_owned).collect()
     }
 
     /// Applies a change to one slice, keeping account of when the ready endpoints changed.

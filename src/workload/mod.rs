@@ -1,24 +1,33 @@
 //! The workload: the probe's Deployment and Service, fresh for each trial.
 //!
-//! Takes a scenario and a trial's name; gives objects and creates and removes them. Knows nothing
-//! of flows, watches or verdicts.
+//! Takes a scenario and a trial's name; creates and removes objects. Knows nothing of flows, watches
+//! or verdicts.
 
+mod client;
 pub mod image;
+mod manifests;
 
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::config::{Readiness, Scenario, Sigterm};
-use drainwatch_probe::{READYZ_PORT, TCP_PORT, UDP_PORT};
+use crate::config::{Scenario, Via};
 
 /// The namespace of every trial in a cluster of our own.
 pub const NAMESPACE: &str = "drainwatch";
 /// The name of the probe's container.
 pub const CONTAINER: &str = "probe";
+/// The label that all objects of a trial have for as long as they are there; its value is the
+/// workload's name.
+const TRIAL_LABEL: &str = "trial";
+/// What the controller goes by that removes pods of a set: the lowest cost first.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// How long the budget's controller may take to count its pods.
+const COUNT_LIMIT: Duration = Duration::from_secs(10);
 /// How long a trial's objects may take to go.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(20);
 
@@ -29,13 +38,13 @@ pub struct Workload {
     pub name: String,
 }
 
-/// The node ports that the API gave to the Service.
+/// The node ports that the API gave to the Service; none to one of type ClusterIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePorts {
     /// For TCP flows.
-    pub tcp: u16,
+    pub tcp: Option<u16>,
     /// For UDP flows.
-    pub udp: u16,
+    pub udp: Option<u16>,
 }
 
 impl Workload {
@@ -44,86 +53,12 @@ impl Workload {
         Self { name: format!("probe-{repeat:03}") }
     }
 
-    /// The label selector of its pods and EndpointSlices.
+    /// The label selector of its objects and their pods, those that have left the Service too.
     pub fn selector(&self) -> String {
-        format!("app={}", self.name)
+        format!("{TRIAL_LABEL}={}", self.name)
     }
 
-    /// The Deployment: one pod, as restricted as Pod Security asks.
-    pub fn deployment(&self, scenario: &Scenario) -> Value {
-        json!({
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": self.name, "labels": {"app": self.name}},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": {"app": self.name}},
-                "template": {
-                    "metadata": {"labels": {"app": self.name}},
-                    "spec": self.pod(scenario),
-                },
-            },
-        })
-    }
-
-    fn pod(&self, scenario: &Scenario) -> Value {
-        let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
-        json!({
-            "terminationGracePeriodSeconds": scenario.grace_period.as_secs(),
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "securityContext": {
-                "runAsNonRoot": true,
-                "runAsUser": 65532,
-                "runAsGroup": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [{
-                "name": CONTAINER,
-                "image": image::image_name(),
-                "imagePullPolicy": "Never",
-                "args": probe_arguments(scenario),
-                "env": [
-                    field("POD_NAME", "metadata.name"),
-                    field("POD_UID", "metadata.uid"),
-                ],
-                "ports": [
-                    {"name": "tcp", "containerPort": TCP_PORT, "protocol": "TCP"},
-                    {"name": "udp", "containerPort": UDP_PORT, "protocol": "UDP"},
-                    {"name": "readyz", "containerPort": READYZ_PORT, "protocol": "TCP"},
-                ],
-                "readinessProbe": {
-                    "httpGet": {"path": "/readyz", "port": READYZ_PORT},
-                    "periodSeconds": scenario.pod.readiness_period.as_secs(),
-                    "failureThreshold": scenario.pod.readiness_failures,
-                },
-                "securityContext": {
-                    "allowPrivilegeEscalation": false,
-                    "readOnlyRootFilesystem": true,
-                    "capabilities": {"drop": ["ALL"]},
-                },
-            }],
-        })
-    }
-
-    /// The Service: a NodePort for each protocol, chosen by the API.
-    pub fn service(&self) -> Value {
-        json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": self.name, "labels": {"app": self.name}},
-            "spec": {
-                "type": "NodePort",
-                "selector": {"app": self.name},
-                "ports": [
-                    {"name": "tcp", "port": TCP_PORT, "targetPort": TCP_PORT, "protocol": "TCP"},
-                    {"name": "udp", "port": UDP_PORT, "targetPort": UDP_PORT, "protocol": "UDP"},
-                ],
-            },
-        })
-    }
-
-    /// Creates the Service and the Deployment and gives the node ports.
+    /// Creates the Service, the budget and the Deployment, of one pod, and gives the node ports.
     pub async fn create(
         &self,
         client: &kube::Client,
@@ -131,7 +66,12 @@ impl Workload {
     ) -> Result<NodePorts, WorkloadError> {
         let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
-        let service = services.create(&PostParams::default(), &typed(self.service())?).await?;
+        let service =
+            services.create(&PostParams::default(), &typed(self.service(scenario))?).await?;
+        if let Some(budget) = self.budget(scenario) {
+            let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), NAMESPACE);
+            budgets.create(&PostParams::default(), &typed(budget)?).await?;
+        }
         let deployment = typed(self.deployment(scenario))?;
         deployments.create(&PostParams::default(), &deployment).await?;
         let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
@@ -139,9 +79,48 @@ impl Workload {
             let port = ports.iter().find(|port| port.name.as_deref() == Some(name))?;
             u16::try_from(port.node_port?).ok()
         };
-        match (node_port("tcp"), node_port("udp")) {
-            (Some(tcp), Some(udp)) => Ok(NodePorts { tcp, udp }),
-            _ => Err(WorkloadError::NoNodePort(self.name.clone())),
+        Ok(NodePorts { tcp: node_port("tcp"), udp: node_port("udp") })
+    }
+
+    /// Has the Deployment make the others of its pods, and the target the first of them to go.
+    pub async fn scale_up(
+        &self,
+        client: &kube::Client,
+        target: &str,
+        replicas: u32,
+    ) -> Result<(), WorkloadError> {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+        let cost = json!({"metadata": {"annotations": {DELETION_COST: "-1000"}}});
+        pods.patch(target, &PatchParams::default(), &Patch::Merge(cost)).await?;
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+        let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        deployments.patch_scale(&self.name, &PatchParams::default(), &scale).await?;
+        Ok(())
+    }
+
+    /// Waits until the budget's controller has counted this many pods as healthy: until then the API
+    /// refuses evictions for want of a count. Gives how many disruptions the budget allows.
+    pub async fn budget_counts(
+        &self,
+        client: &kube::Client,
+        replicas: u32,
+    ) -> Result<i32, WorkloadError> {
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), NAMESPACE);
+        let counted = async {
+            loop {
+                let budget = budgets.get(&self.name).await?;
+                let status = budget.status.unwrap_or_default();
+                let current = status.observed_generation == budget.metadata.generation;
+                let healthy = u32::try_from(status.current_healthy).ok() == Some(replicas);
+                if current && healthy {
+                    return Ok(status.disruptions_allowed);
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        match tokio::time::timeout(COUNT_LIMIT, counted).await {
+            Ok(result) => result,
+            Err(_) => Err(WorkloadError::NotCounted(self.name.clone(), COUNT_LIMIT)),
         }
     }
 
@@ -151,16 +130,21 @@ impl Workload {
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
         let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), NAMESPACE);
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), NAMESPACE);
         let ours = ListParams::default().labels(&self.selector());
+        let clients = ListParams::default().labels(&self.client_selector());
         let at_once = DeleteParams::default().grace_period(0);
         let removal = async {
             let background = DeleteParams::background();
             gone_is_fine(services.delete(&self.name, &background).await.map(drop))?;
             gone_is_fine(deployments.delete(&self.name, &background).await.map(drop))?;
+            budgets.delete_collection(&background, &ours).await?;
             sets.delete_collection(&background, &ours).await?;
             loop {
                 pods.delete_collection(&at_once, &ours).await?;
+                pods.delete_collection(&at_once, &clients).await?;
                 if pods.list_metadata(&ours).await?.items.is_empty()
+                    && pods.list_metadata(&clients).await?.items.is_empty()
                     && sets.list_metadata(&ours).await?.items.is_empty()
                 {
                     return Ok(());
@@ -177,10 +161,13 @@ impl Workload {
 
 /// Creates the trials' namespace and waits for its default service account, without which no pod
 /// is admitted.
-pub async fn prepare(client: &kube::Client) -> Result<(), WorkloadError> {
+pub async fn prepare(client: &kube::Client, scenario: &Scenario) -> Result<(), WorkloadError> {
     use k8s_openapi::api::core::v1::ServiceAccount;
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    // At any other level pods with a hostPort or with sysctls of their own are turned away.
+    let plain = scenario.pod.sysctls.is_empty() && scenario.flows.via != Via::HostPort;
+    let level = if plain { "restricted" } else { "privileged" };
+    let labels = json!({"pod-security.kubernetes.io/enforce": level});
     let namespace = json!({"metadata": {"name": NAMESPACE, "labels": labels}});
     namespaces.create(&PostParams::default(), &typed(namespace)?).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
@@ -194,25 +181,6 @@ pub async fn prepare(client: &kube::Client) -> Result<(), WorkloadError> {
         Ok(result) => result,
         Err(_) => Err(WorkloadError::NoServiceAccount),
     }
-}
-
-/// The probe's arguments for a scenario.
-fn probe_arguments(scenario: &Scenario) -> Vec<String> {
-    let sigterm = match scenario.sigterm {
-        Sigterm::Exit => "exit",
-        Sigterm::Drain => "drain",
-        Sigterm::Ignore => "ignore",
-    };
-    let mut arguments = vec!["serve".to_owned(), format!("--sigterm={sigterm}")];
-    if let Some(window) = scenario.drain_window {
-        arguments.push(format!("--drain-window-ms={}", window.as_millis()));
-    }
-    match scenario.readiness {
-        Some(Readiness::Fail) => arguments.push("--readiness=fail".to_owned()),
-        Some(Readiness::Pass) => arguments.push("--readiness=pass".to_owned()),
-        None => {}
-    }
-    arguments
 }
 
 fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, WorkloadError> {
@@ -235,12 +203,15 @@ pub enum WorkloadError {
     /// A manifest of ours is not what the API's types say.
     #[error("a manifest does not fit its type: {0}")]
     Manifest(serde_json::Error),
-    /// The Service came back without node ports.
-    #[error("Service {0} was given no node ports")]
-    NoNodePort(String),
     /// The namespace has no default service account.
     #[error("namespace {NAMESPACE} has no default service account after {REMOVAL_LIMIT:?}")]
     NoServiceAccount,
+    /// The budget's controller did not count its pods.
+    #[error("the disruption budget {0} has not counted its pods after {1:?}")]
+    NotCounted(String, Duration),
+    /// The client pod does not run.
+    #[error("pod {0} on {1} does not run after {RUNS_WITHIN:?}: {2}", RUNS_WITHIN = client::RUNS_WITHIN)]
+    ClientDoesNotRun(String, String, String),
     /// Objects did not go.
     #[error("pods of {0} are still listed after {1:?}")]
     Stays(String, Duration),

@@ -7,13 +7,16 @@
 mod clean;
 mod cluster;
 mod cluster_up;
+mod dials;
 mod endings;
+mod entries;
 mod events;
 mod host;
 mod load;
 mod resume;
 mod tools;
 mod trials;
+mod triggers;
 
 use std::process::{Command, ExitCode};
 
@@ -44,7 +47,8 @@ fn main() -> ExitCode {
     }
     let tests = cluster::tests().into_iter().chain(cluster_up::tests()).chain(endings::tests());
     let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
-    let tests = tests.chain(load::tests()).chain(resume::tests());
+    let tests = tests.chain(load::tests()).chain(resume::tests()).chain(triggers::tests());
+    let tests = tests.chain(dials::tests()).chain(entries::tests());
     let tests = tests.map(|(name, test)| {
         let run = move || {
             let before = host::Host::read();

@@ -29,6 +29,8 @@ pub fn spec() -> ClusterSpec {
         proxy_mode: ProxyMode::Iptables,
         sysctls: BTreeMap::new(),
         dns: false,
+        pod_sysctls: Default::default(),
+        dual_stack: false,
     }
 }
 

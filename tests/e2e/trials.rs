@@ -50,12 +50,24 @@ impl Lab {
     }
 
     /// The same, of scenarios that give their own settle.
-    fn with_own_settle(scenarios: &[(&str, &str)], matrix: &str) -> Self {
+    pub fn with_own_settle(scenarios: &[(&str, &str)], matrix: &str) -> Self {
         let lab = Self::new(scenarios, matrix);
         for (name, text) in scenarios {
             let path = lab.folder.path().join(format!("scenarios/{name}.toml"));
             let short = SHORT.replace("settle = \"1s\"\n", "");
             std::fs::write(path, format!("{text}\n{short}")).expect("a scenario");
+        }
+        lab
+    }
+
+    /// The same, settled for 3 s; each scenario with more keys of `[flows]`.
+    pub fn with_own_flows(scenarios: &[(&str, &str, &str)], matrix: &str) -> Self {
+        let plain: Vec<_> = scenarios.iter().map(|(name, text, _)| (*name, *text)).collect();
+        let lab = Self::new(&plain, matrix);
+        for (name, text, flows) in scenarios {
+            let path = lab.folder.path().join(format!("scenarios/{name}.toml"));
+            let short = SHORT.replace("settle = \"1s\"", "settle = \"3s\"");
+            std::fs::write(path, format!("{text}\n{short}{flows}\n")).expect("a scenario");
         }
         lab
     }
@@ -79,7 +91,7 @@ impl Lab {
     }
 
     /// Applies it, and gives its trials.
-    fn run(&self) -> Vec<Trial> {
+    pub fn run(&self) -> Vec<Trial> {
         let output = self.apply().output().expect("drainwatch runs");
         assert!(output.status.success(), "{}", words(&output));
         trials(&self.output())
@@ -131,7 +143,7 @@ pub fn fates(trial: &Trial, protocol: Protocol) -> Vec<Fate> {
     trial.flows.iter().filter(|flow| flow.protocol == protocol).map(|flow| flow.fate).collect()
 }
 
-fn saw(trial: &Trial, what: impl Fn(&Event) -> bool) -> bool {
+pub fn saw(trial: &Trial, what: impl Fn(&Event) -> bool) -> bool {
     trial.observations.iter().any(|Observation { event, .. }| what(event))
 }
 

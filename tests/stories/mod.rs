@@ -10,9 +10,15 @@ use std::time::Duration;
 
 use drainwatch::clock::ClockRelation;
 use drainwatch::clock::Ms;
-use drainwatch::config::{EnterBy, Flows, Pod, Readiness, Scenario, Sigterm, Trigger};
+use drainwatch::config::{
+    Dials, EnterBy, Flows, IpFamily, Pod, Readiness, Scenario, Service, Sigterm, Trigger, Vantage,
+    Via,
+};
 use drainwatch::observation::Target;
-use drainwatch::observation::{Bound, Event, Identity, Observation, Source};
+use drainwatch::observation::{
+    Bound, DestroyedBy, DialKind, DialOutcome, DialTimes, EntryChange, Event, Identity,
+    Observation, PacketKind, Protocol, Source,
+};
 use drainwatch::record::{EnvironmentRef, TRIAL_FORMAT, Tool, Trial};
 use drainwatch::verdict::{Findings, Outcome};
 
@@ -34,6 +40,10 @@ pub fn scenario(sigterm: Sigterm, trigger: Trigger) -> Scenario {
             Sigterm::Ignore => Some(Readiness::Pass),
         },
         trigger,
+        delete_grace: None,
+        scale_to: None,
+        rollout: None,
+        observe_for: None,
         grace_period: Duration::from_secs(30),
         settle: Duration::from_secs(10),
         observe_after: Duration::from_secs(2),
@@ -45,9 +55,15 @@ pub fn scenario(sigterm: Sigterm, trigger: Trigger) -> Scenario {
             tcp_interval: Duration::from_millis(100),
             udp_interval: Duration::from_millis(20),
             silent_after: Duration::from_secs(2),
+            via: Via::NodePort,
+            from: Vantage::Outside,
             enter_by: EnterBy::OtherNode,
+            ip: IpFamily::Ipv4,
+            source_port: None,
         },
-        pod: Pod { readiness_period: Duration::from_secs(1), readiness_failures: 1 },
+        dials: Dials::default(),
+        pod: Pod::plain(Duration::from_secs(1), 1),
+        service: Service::default(),
     }
 }
 
@@ -170,6 +186,27 @@ impl Story {
         self.at(from, Source::Flow, event);
     }
 
+    /// Dials that met the same, or were accepted by somebody.
+    pub fn dials(
+        &mut self,
+        protocol: Protocol,
+        (outcome, by): (DialOutcome, Option<Identity>),
+        from: f64,
+        to: f64,
+        count: u64,
+    ) {
+        let accepted = by.is_some();
+        let (sender, icmp_type, icmp_code, error) = (None, None, None, None);
+        let kind = DialKind { protocol, outcome, by, sender, icmp_type, icmp_code, error };
+        let times = |greatest_ms| DialTimes { least_ms: 0.25, median_ms: 0.5, greatest_ms };
+        let took = times(if accepted { 2.5 } else { 1000.5 });
+        let connect = (accepted && protocol == Protocol::Tcp).then(|| times(1.5));
+        let known = to + took.greatest_ms;
+        let (from, to) = (Ms::from_ms(from), Ms::from_ms(to));
+        let event = Event::Dials { kind, from, to, count, connect, took: Some(took) };
+        self.at(known, Source::Flow, event);
+    }
+
     /// A stretch without any answer.
     pub fn silence(&mut self, flow: &str, from: f64, to: f64, unanswered: u64) {
         let (from, to) = (Ms::from_ms(from), Ms::from_ms(to));
@@ -227,6 +264,7 @@ impl Story {
             checks: Vec::new(),
             observations: self.observations,
             flows: Vec::new(),
+            dials: Vec::new(),
             findings: Findings::default(),
             finding_bounds: BTreeMap::new(),
             exactness: None,
@@ -267,6 +305,25 @@ pub fn exit(repeat: u32) -> Trial {
     story.end(4310.0)
 }
 
+/// The same, with new connections made all the while: they fail from the app's end until the replacement
+/// takes them; UDP ones are refused for as long as the pod's network is there, and lost afterwards.
+pub fn exit_with_dials(repeat: u32) -> Trial {
+    let late = f64::from(repeat - 1) * 12.5;
+    let mut story = Story::new("exit-delete", repeat, scenario(Sigterm::Exit, Trigger::Delete));
+    story.config.dials = Dials { tcp: 50, udp: 50, ..Dials::default() };
+    story.observations = exit(repeat).observations;
+    let lost = 61 + u64::from(repeat);
+    for (protocol, from) in [(Protocol::Tcp, 4.0), (Protocol::Udp, 14.0)] {
+        let accepted = |by| (DialOutcome::Accepted, Some(by));
+        story.dials(protocol, accepted(old()), -3000.0 + from, from - 20.0, 150);
+        story.dials(protocol, accepted(old()), from, from + 20.0, 2);
+        story.dials(protocol, (DialOutcome::Refused, None), from + 40.0 + late, 284.0, 13);
+        story.dials(protocol, (DialOutcome::Unanswered, None), from + 300.0, from + 1920.0, lost);
+        story.dials(protocol, accepted(new()), from + 1940.0 + late, from + 4280.0, 118);
+    }
+    story.trial(Outcome::Measured, None)
+}
+
 /// The app drains; its readiness fails, and UDP moves to the replacement.
 pub fn drain(repeat: u32) -> Trial {
     let late = f64::from(repeat - 1) * 8.0;
@@ -282,6 +339,80 @@ pub fn drain(repeat: u32) -> Trial {
         story.stopped(&flow, 27_310.0);
     }
     story.end(27_310.0)
+}
+
+/// The same, with what the nodes' kernels told: the rules that move to the replacement, the entries of
+/// each UDP flow, and the FIN of the first TCP connection.
+pub fn drain_with_evidence(repeat: u32) -> Trial {
+    let late = f64::from(repeat - 1) * 8.0;
+    let mut trial = drain(repeat);
+    trial.config.evidence = true;
+    let mut seen = |ms: f64, source, event| {
+        trial.observations.push(Observation::at_most(Ms::from_ms(ms), source, event));
+    };
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        seen(-12_000.0, Source::NodeRules, rules(protocol, OLD_IP, None));
+        let process = Some("iptables-restor");
+        seen(2190.0 + late, Source::NodeRules, rules(protocol, NEW_IP, process));
+    }
+    for n in 1..=UDP {
+        let by = f64::from(n) + late;
+        let entry = |change, ip| entry(Protocol::Udp, 100 + n, change, ip);
+        let (new, destroy) = (EntryChange::New, EntryChange::Destroy);
+        seen(-10_900.0 + f64::from(n), Source::NodeConntrack, entry(new, OLD_IP));
+        seen(2195.0 + by, Source::NodeConntrack, entry(destroy, OLD_IP));
+        seen(2196.5 + by, Source::NodeConntrack, entry(new, NEW_IP));
+    }
+    seen(-10_999.0, Source::NodeConntrack, entry(Protocol::Tcp, 1, EntryChange::New, OLD_IP));
+    let fin = Event::Packet {
+        node: "worker".into(),
+        interface: "veth1".into(),
+        out: false,
+        kind: PacketKind::Fin,
+        protocol: Protocol::Tcp,
+        sender: OLD_IP.parse().unwrap(),
+        from: format!("{OLD_IP}:7001").parse().unwrap(),
+        to: "10.0.0.2:60001".parse().unwrap(),
+        icmp_code: None,
+    };
+    trial.observations.push(Observation::exact(
+        Ms::from_ms(25_040.9 + late),
+        Source::NodePackets,
+        fin,
+    ));
+    trial.observations.sort_by(drainwatch::timeline::compare);
+    trial.judge_anew();
+    trial
+}
+
+const OLD_IP: &str = "10.244.1.2";
+const NEW_IP: &str = "10.244.1.3";
+
+fn rules(protocol: Protocol, to: &str, process: Option<&str>) -> Event {
+    let port = if protocol == Protocol::Tcp { 7001 } else { 7002 };
+    Event::Rules {
+        node: "control-plane".into(),
+        protocol,
+        endpoints: vec![format!("{to}:{port}").parse().unwrap()],
+        reject: false,
+        process: process.map(str::to_owned),
+    }
+}
+
+/// What became of the entry of the flow that [`Story::open`] gave this port.
+fn entry(protocol: Protocol, port: u32, change: EntryChange, to: &str) -> Event {
+    let pod = if protocol == Protocol::Tcp { 7001 } else { 7002 };
+    Event::Conntrack {
+        node: "control-plane".into(),
+        change,
+        protocol,
+        client: format!("10.0.0.1:{}", 40_000 + port).parse().unwrap(),
+        to: "10.0.0.2:30072".parse().unwrap(),
+        answered_by: format!("{to}:{pod}").parse().unwrap(),
+        answers_to: format!("10.0.0.2:{}", 60_000 + port).parse().unwrap(),
+        assured: None,
+        by: (change == EntryChange::Destroy).then_some(DestroyedBy::Process),
+    }
 }
 
 /// The app drains and nothing replaces it: some UDP flows are refused once, the others are silent.

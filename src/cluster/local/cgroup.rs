@@ -144,21 +144,30 @@ pub(super) fn enter(node: &str, pid: Pid) -> io::Result<()> {
 
 /// The processes of a pod on a node: those in the folders that its kubelet made for the pod.
 pub(super) fn processes_of_pod(node: &str, uid: &str) -> Vec<i32> {
+    let containers = pod_folder(node, uid).and_then(|folder| fs::read_dir(folder).ok());
+    let folders = containers.into_iter().flatten().flatten();
+    folders.flat_map(|container| processes_in(&container.path())).collect()
+}
+
+/// The processes of one of a pod's containers, whose folder bears its id.
+pub(super) fn processes_of_container(node: &str, uid: &str, id: &str) -> Vec<i32> {
+    pod_folder(node, uid).map(|folder| processes_in(&folder.join(id))).unwrap_or_default()
+}
+
+fn processes_in(folder: &Path) -> Vec<i32> {
+    let list = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    list.lines().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// The folder that a node's kubelet made for a pod, in the first hierarchy that has it.
+fn pod_folder(node: &str, uid: &str) -> Option<PathBuf> {
     let pods = |hierarchy: &Hierarchy| {
         let node = hierarchy.mount.join(node.trim_start_matches('/')).join("kubepods");
         // A pod whose requests are its limits has no class of its own.
         ["besteffort", "burstable", ""].map(|class| node.join(class).join(format!("pod{uid}")))
     };
     let folders = hierarchies().unwrap_or_default();
-    let found = folders.iter().flat_map(pods).find(|folder| folder.is_dir());
-    let Some(containers) = found.and_then(|folder| fs::read_dir(folder).ok()) else {
-        return Vec::new();
-    };
-    containers
-        .flatten()
-        .filter_map(|container| fs::read_to_string(container.path().join("cgroup.procs")).ok())
-        .flat_map(|list| list.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .collect()
+    folders.iter().flat_map(pods).find(|folder| folder.is_dir())
 }
 
 /// Removes a cluster's folders, deepest first, for as long as that takes but at most `bound`

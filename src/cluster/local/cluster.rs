@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use tokio::sync::Mutex;
 
 use super::runner::Supervisor;
+use super::wire::Command;
 use super::{cgroup, facts, images, layout, logs};
-use crate::cluster::{Cluster, ClusterError, Node, ProviderFacts};
+use crate::cluster::{Cluster, ClusterError, Node, NodeControl, ProviderFacts};
 
 /// A cluster of processes on this host. Dropping it lets go of its supervisor, which removes it.
 pub(super) struct LocalCluster {
@@ -20,7 +22,7 @@ pub(super) struct LocalCluster {
     pub dns: bool,
     pub versions: BTreeMap<String, String>,
     pub ctr: PathBuf,
-    pub supervisor: Option<Supervisor>,
+    pub supervisor: Mutex<Option<Supervisor>>,
 }
 
 #[async_trait]
@@ -42,13 +44,21 @@ impl Cluster for LocalCluster {
     }
 
     async fn load_image(&self, archive: &Path) -> Result<(), ClusterError> {
-        let nodes = self.nodes.iter().filter(|node| node.takes_pods);
-        images::import(&self.ctr, nodes, archive).await
+        images::import(&self.ctr, self.nodes.iter(), archive).await
     }
 
     fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
         let node = layout::node_cgroup(&self.name, node);
         cgroup::processes_of_pod(&node, uid).into_iter().min_by_key(|pid| started(*pid))
+    }
+
+    fn container_process(&self, node: &str, uid: &str, id: &str) -> Option<i32> {
+        let node = layout::node_cgroup(&self.name, node);
+        cgroup::processes_of_container(&node, uid, id).into_iter().min_by_key(|pid| started(*pid))
+    }
+
+    fn control(&self) -> Option<&dyn NodeControl> {
+        Some(self)
     }
 
     async fn facts(&self) -> Result<ProviderFacts, ClusterError> {
@@ -60,7 +70,7 @@ impl Cluster for LocalCluster {
     }
 
     async fn broken(&mut self) -> String {
-        match &mut self.supervisor {
+        match self.supervisor.get_mut() {
             Some(supervisor) => supervisor.broken().await,
             None => std::future::pending().await,
         }
@@ -68,6 +78,17 @@ impl Cluster for LocalCluster {
 
     async fn down(mut self: Box<Self>) -> Result<(), ClusterError> {
         self.end().await
+    }
+}
+
+#[async_trait]
+impl NodeControl for LocalCluster {
+    async fn restart_kube_proxy(&self) -> Result<(), ClusterError> {
+        self.command(Command::Restart { daemon: "kube-proxy".to_owned() }).await
+    }
+
+    async fn stop_node(&self, node: &str) -> Result<(), ClusterError> {
+        self.command(Command::StopNode { node: node.to_owned() }).await
     }
 }
 

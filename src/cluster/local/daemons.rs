@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
-use super::layout::{Layout, NodeLayout, SERVICE_RANGE};
+use super::layout::{Layout, NodeLayout, SERVICE_RANGE, SERVICE_RANGE6};
 use super::wire::{Daemon, Gate};
 use super::{dns, paths};
 
@@ -18,7 +18,7 @@ const FLEX_VOLUMES: &str = "/var/lib/kubelet/volume-plugins";
 pub(super) fn of(layout: &Layout, node: &NodeLayout) -> Vec<Daemon> {
     let mut daemons = Vec::new();
     if node.control_plane {
-        daemons.extend([etcd(node), api_server(node)]);
+        daemons.extend([etcd(node), api_server(layout, node)]);
     }
     daemons.push(containerd());
     daemons.push(kubelet(node));
@@ -75,7 +75,7 @@ fn etcd(node: &NodeLayout) -> Daemon {
     Daemon { ready: vec![Gate::Tcp(ETCD)], ..daemon(paths::ETCD, "etcd", flags(&args)) }
 }
 
-fn api_server(node: &NodeLayout) -> Daemon {
+fn api_server(layout: &Layout, node: &NodeLayout) -> Daemon {
     let args = [
         ("advertise-address", node.address.to_string()),
         ("secure-port", "6443".into()),
@@ -95,7 +95,7 @@ fn api_server(node: &NodeLayout) -> Daemon {
         ("service-account-issuer", ISSUER.into()),
         ("service-account-key-file", conf("sa.pub")),
         ("service-account-signing-key-file", conf("sa.key")),
-        ("service-cluster-ip-range", SERVICE_RANGE.into()),
+        ("service-cluster-ip-range", layout.ranges(SERVICE_RANGE, SERVICE_RANGE6)),
         ("allow-privileged", "true".into()),
     ];
     Daemon {
@@ -114,10 +114,11 @@ fn containerd() -> Daemon {
 }
 
 fn kubelet(node: &NodeLayout) -> Daemon {
+    let ipv6 = node.ipv6.as_ref().map(|ipv6| format!(",{}", ipv6.address));
     let args = [
         ("config", conf("kubelet.json")),
         ("kubeconfig", conf("kubelet.conf")),
-        ("node-ip", node.address.to_string()),
+        ("node-ip", format!("{}{}", node.address, ipv6.unwrap_or_default())),
         ("hostname-override", node.name.clone()),
     ];
     Daemon {

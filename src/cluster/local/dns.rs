@@ -14,8 +14,9 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 
 use super::layout::NodeLayout;
+use super::paths;
 use super::wire::{Daemon, Gate};
-use super::{network, paths};
+use crate::netns::NetNamespace;
 
 /// The Service's address, as kubeadm has it: the tenth of the range.
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
@@ -106,7 +107,7 @@ pub(super) async fn expose(client: &kube::Client, at: Ipv4Addr) -> kube::Result<
 /// Whether a client in a node's namespace is answered at the Service's address. Blocks for as long
 /// as [`PATIENCE`].
 pub(super) fn answers(pid: i32) -> bool {
-    network::net_namespace(pid).and_then(|node| network::inside(&node, ask)).unwrap_or(false)
+    NetNamespace::of_process(pid).and_then(|node| node.inside(ask)).unwrap_or(false)
 }
 
 fn ask() -> io::Result<bool> {
@@ -161,6 +162,7 @@ mod tests {
             name: "node-1".into(),
             address: Ipv4Addr::new(10, 231, 7, 11),
             pods: "10.244.1.0/24".into(),
+            ipv6: None,
             control_plane: true,
             takes_pods: true,
             cgroup: "/drainwatch/dw-3f9a1c/node-1".into(),

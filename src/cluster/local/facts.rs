@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::cgroup;
 use super::cluster::LocalCluster;
-use super::network;
 use crate::cluster::environment::UNKNOWN;
 use crate::cluster::{Node, ProviderFacts};
+use crate::netns::NetNamespace;
 
 /// What decides about flows in a node's net namespace.
 const SYSCTLS: [&str; 13] = [
@@ -29,6 +29,8 @@ const SYSCTLS: [&str; 13] = [
     "net.netfilter.nf_conntrack_udp_timeout",
     "net.netfilter.nf_conntrack_udp_timeout_stream",
 ];
+/// The same, of IPv6: where a cluster has it.
+const SYSCTLS6: [&str; 2] = ["net.ipv6.icmp.ratelimit", "net.ipv6.icmp.ratemask"];
 /// What decides about the runner's own sockets.
 const RUNNER_SYSCTLS: [&str; 3] =
     ["net.core.rmem_max", "net.core.wmem_max", "net.ipv4.ip_local_port_range"];
@@ -58,8 +60,11 @@ pub(super) async fn read(cluster: &LocalCluster) -> ProviderFacts {
     ] {
         facts.fixed.insert(key.into(), value.into());
     }
+    if cluster.nodes.iter().any(|node| node.address6.is_some()) {
+        facts.fixed.insert("address families".into(), "IPv4 and IPv6".into());
+    }
     facts.varying.insert("node network".into(), cluster.subnet.clone());
-    if let Some(supervisor) = &cluster.supervisor {
+    if let Some(supervisor) = &*cluster.supervisor.lock().await {
         let ended = supervisor.ended.borrow();
         facts.warnings.extend(ended.iter().map(|what| format!("ended: {what}")));
     }
@@ -75,7 +80,8 @@ fn of_host_and_nodes(nodes: &[Node]) -> ProviderFacts {
     let mut modes = BTreeMap::new();
     for node in nodes {
         let inside = inside(node);
-        for name in SYSCTLS {
+        let of_ipv6 = SYSCTLS6.into_iter().filter(|_| node.address6.is_some());
+        for name in SYSCTLS.into_iter().chain(of_ipv6) {
             let value = match &inside {
                 Ok(inside) => inside.sysctl(name),
                 Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
@@ -131,8 +137,9 @@ impl Inside {
 
 fn inside(node: &Node) -> io::Result<Inside> {
     let pid = node.pid.ok_or_else(|| io::Error::other("the node has no process"))?;
-    network::inside(&network::net_namespace(pid)?, || {
-        let sysctls = SYSCTLS.into_iter().map(|name| (name, sysctl(name))).collect();
+    NetNamespace::of_process(pid)?.inside(|| {
+        let names = SYSCTLS.into_iter().chain(SYSCTLS6);
+        let sysctls = names.map(|name| (name, sysctl(name))).collect();
         Ok(Inside { sysctls, proxy_mode: proxy_mode() })
     })
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
 use serde_json::json;
 
-use super::layout::{Layout, NodeLayout, SERVICE_ADDRESS};
+use super::layout::{Layout, NodeLayout, POD_RANGE, POD_RANGE6, SERVICE_ADDRESS};
 use super::pki::{self, Authority, Subject};
 use super::{PAUSE_IMAGE, dns, paths};
 use crate::config::ProxyMode;
@@ -209,6 +209,9 @@ fn kubelet(layout: &Layout, node: &NodeLayout) -> serde_json::Value {
         config["clusterDNS"] = json!([dns::ADDRESS.to_string()]);
         config["clusterDomain"] = json!(dns::DOMAIN);
     }
+    if !layout.pod_sysctls.is_empty() {
+        config["allowedUnsafeSysctls"] = json!(layout.pod_sysctls);
+    }
     if node.cgroup_v1_refused {
         config["failCgroupV1"] = json!(false);
     }
@@ -231,7 +234,7 @@ fn kube_proxy(layout: &Layout, node: &NodeLayout) -> serde_json::Value {
             ProxyMode::Ipvs => "ipvs",
         },
         // The range of all pods: a narrower one masquerades all pod-to-Service traffic.
-        "clusterCIDR": super::layout::POD_RANGE,
+        "clusterCIDR": layout.ranges(POD_RANGE, POD_RANGE6),
         "conntrack": conntrack(layout),
         "oomScoreAdj": 0,
         "ipvs": {"strictARP": layout.proxy_mode == ProxyMode::Ipvs},
@@ -294,14 +297,20 @@ SystemdCgroup = false
 }
 
 fn cni(node: &NodeLayout) -> serde_json::Value {
+    let mut ranges = vec![json!([{"subnet": node.pods}])];
+    let mut routes = vec![json!({"dst": "0.0.0.0/0"})];
+    if let Some(ipv6) = &node.ipv6 {
+        ranges.push(json!([{"subnet": ipv6.pods}]));
+        routes.push(json!({"dst": "::/0"}));
+    }
     json!({
         "cniVersion": "1.0.0",
         "name": "drainwatch",
         "plugins": [
             {"type": "ptp", "ipMasq": false, "ipam": {
                 "type": "host-local",
-                "ranges": [[{"subnet": node.pods}]],
-                "routes": [{"dst": "0.0.0.0/0"}]}},
+                "ranges": ranges,
+                "routes": routes}},
             {"type": "portmap", "capabilities": {"portMappings": true}},
         ],
     })
@@ -322,6 +331,8 @@ mod tests {
                 nodes: 1,
                 proxy_mode: ProxyMode::Iptables,
                 dns: false,
+                pod_sysctls: Default::default(),
+                dual_stack: false,
                 sysctls: sysctls.iter().cloned().collect(),
             };
             super::conntrack(&Layout::new("dw-3f9a1c", &spec, Ipv4Addr::new(10, 231, 7, 0)))

@@ -61,6 +61,11 @@ impl Asker {
         })
     }
 
+    /// Has these asked again: what they stand for is started anew.
+    pub(super) fn forget(&mut self, gates: &[Gate]) {
+        self.held.retain(|gate| !gates.contains(gate));
+    }
+
     fn ask(&self, gate: &Gate) -> bool {
         match gate {
             Gate::Tcp(address) => {

@@ -65,6 +65,8 @@ async fn hold(args: Hold) -> Result<u8, ClusterError> {
         },
         sysctls: Default::default(),
         dns: false,
+        pod_sysctls: Default::default(),
+        dual_stack: false,
     };
     let provider = LocalProvider::default();
     let begun = Instant::now();

@@ -73,7 +73,14 @@ impl Provider for LocalProvider {
     }
 
     fn check(&self, spec: &ClusterSpec) -> Result<(), ClusterError> {
-        check::check(spec).map(drop)
+        check::check(spec)?;
+        if spec.dual_stack && !Path::new("/proc/net/if_inet6").exists() {
+            return Err(ClusterError::Missing {
+                what: "this kernel has no IPv6, and the cluster is to have it".into(),
+                remedy: "take flows.ip = \"ipv6\" and cluster.dual_stack out, or enable it".into(),
+            });
+        }
+        Ok(())
     }
 
     async fn up(&self, spec: &ClusterSpec, logs: &Path) -> Result<Box<dyn Cluster>, ClusterError> {

@@ -4,15 +4,13 @@
 //! So the host has one link a cluster, and neither its conntrack nor its firewall sees traffic
 //! between nodes. Takes a [`Layout`] and process ids; knows nothing of Kubernetes.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use nix::sched::{CloneFlags, setns};
-
 use super::layout::{Layout, NodeLayout};
+use crate::netns::NetNamespace;
 
 /// Where node networks are taken from, in this order: little used corners of the private ranges,
 /// and the range for benchmarks (RFC 2544). First address and how many /24 there are.
@@ -73,19 +71,25 @@ fn choose(seed: u32, used: &[Range]) -> Option<Ipv4Addr> {
 pub(super) fn connect_host(layout: &Layout, bridge: i32) -> io::Result<()> {
     let link = layout.host_link();
     let gateway = layout.gateway();
-    batch(
-        None,
-        &format!(
-            "link add {link} type veth peer name host netns {bridge}\n\
-             address add {gateway}/24 dev {link}\n\
-             link set {link} up\n"
-        ),
-    )
+    let mut text = format!(
+        "link add {link} type veth peer name host netns {bridge}\n\
+         address add {gateway}/24 dev {link}\n"
+    );
+    if let Some(gateway) = layout.gateway6() {
+        text += &address6(gateway, &link);
+    }
+    text += &format!("link set {link} up\n");
+    batch(None, &text)
+}
+
+/// Nobody else can have the address: it need not be looked for first, which takes a second.
+fn address6(address: Ipv6Addr, link: &str) -> String {
+    format!("address add {address}/64 dev {link} nodad\n")
 }
 
 /// Makes the bridge, and a link from it to each node. `nodes` are the inits' process ids.
 pub(super) fn connect_nodes(layout: &Layout, bridge: i32, nodes: &[i32]) -> io::Result<()> {
-    let inside = net_namespace(bridge)?;
+    let inside = NetNamespace::of_process(bridge)?;
     let mut text = String::from(
         "link set lo up\n\
          link add bridge type bridge\n\
@@ -103,7 +107,7 @@ pub(super) fn connect_nodes(layout: &Layout, bridge: i32, nodes: &[i32]) -> io::
     }
     batch(Some(&inside), &text)?;
     for (node, pid) in layout.nodes.iter().zip(nodes) {
-        batch(Some(&net_namespace(*pid)?), &node_batch(layout, node))?;
+        batch(Some(&NetNamespace::of_process(*pid)?), &node_batch(layout, node))?;
     }
     Ok(())
 }
@@ -119,10 +123,22 @@ fn node_batch(layout: &Layout, node: &NodeLayout) -> String {
         node.address,
         layout.gateway()
     );
+    if let (Some(ipv6), Some(gateway)) = (&node.ipv6, layout.gateway6()) {
+        text += &address6(ipv6.address, "eth0");
+        text += &format!("route add ::/0 via {gateway}\n");
+    }
     for other in layout.nodes.iter().filter(|other| other.name != node.name) {
         text += &format!("route add {} via {}\n", other.pods, other.address);
+        if let Some(ipv6) = &other.ipv6 {
+            text += &format!("route add {} via {}\n", ipv6.pods, ipv6.address);
+        }
     }
     text
+}
+
+/// Takes a node's link down at the bridge, as if its cable were pulled.
+pub(super) fn cut_node(bridge: i32, node: &str) -> io::Result<()> {
+    batch(Some(&NetNamespace::of_process(bridge)?), &format!("link set {node} down\n"))
 }
 
 /// Removes the host's end. The kernel frees a dead namespace's links late; the next cluster must
@@ -130,25 +146,6 @@ fn node_batch(layout: &Layout, node: &NodeLayout) -> String {
 pub(super) fn disconnect_host(link: &str) -> bool {
     let there = || std::path::Path::new("/sys/class/net").join(link).exists();
     !there() || batch(None, &format!("link delete {link}\n")).is_ok() || !there()
-}
-
-/// The net namespace of a process.
-pub(super) fn net_namespace(pid: i32) -> io::Result<File> {
-    File::open(format!("/proc/{pid}/ns/net"))
-}
-
-/// Runs `work` on a thread of its own in a net namespace.
-pub(super) fn inside<T: Send>(
-    namespace: &File,
-    work: impl FnOnce() -> io::Result<T> + Send,
-) -> io::Result<T> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            setns(namespace, CloneFlags::CLONE_NEWNET)?;
-            work()
-        });
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-    })
 }
 
 fn json(args: &[&str]) -> io::Result<serde_json::Value> {
@@ -161,16 +158,14 @@ fn json(args: &[&str]) -> io::Result<serde_json::Value> {
 }
 
 /// Runs `ip -batch` in a net namespace, or in this one.
-fn batch(namespace: Option<&File>, text: &str) -> io::Result<()> {
+fn batch(namespace: Option<&NetNamespace>, text: &str) -> io::Result<()> {
     let mut command = Command::new("ip");
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null());
     command.stderr(Stdio::piped());
     if let Some(namespace) = namespace {
-        let namespace = namespace.try_clone()?;
+        let namespace = namespace.clone();
         // SAFETY: setns is one system call and touches nothing of the parent's memory.
-        unsafe {
-            command.pre_exec(move || Ok(setns(&namespace, CloneFlags::CLONE_NEWNET)?));
-        }
+        unsafe { command.pre_exec(move || namespace.enter()) };
     }
     let mut child = command.spawn()?;
     if let Some(mut stdin) = child.stdin.take() {

@@ -1,12 +1,13 @@
 //! A node's init: process 1 of the node's namespaces.
 //!
 //! Takes a [`NodeOrder`] on standard input, builds the node's view of the file system, starts its
-//! daemons as each one's gates open, reaps what ends, and tells the supervisor on standard output.
+//! daemons as each one's gates open, starts one anew where it is told to, reaps what ends, and tells
+//! the supervisor on standard output.
 //! It ends when the supervisor does; the kernel then ends everything else in the node. One thread
 //! does all of it, so that nobody else waits for the same children.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, BufRead};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -23,7 +24,7 @@ use nix::unistd::{Pid, chdir, sethostname};
 
 use super::gate::Asker;
 use super::mounts::{self, Bind};
-use super::wire::{Daemon, NodeOrder, NodeReport, send};
+use super::wire::{Daemon, NodeCommand, NodeOrder, NodeReport, send};
 use super::{logs, paths};
 
 /// How often closed gates are asked again.
@@ -34,7 +35,10 @@ const BOUND: Duration = Duration::from_secs(60);
 /// `drainwatch internal node-init CLUSTER NODE` (the names are for whoever reads `ps`).
 pub(super) fn main() -> ExitCode {
     let mut line = String::new();
-    if !matches!(io::stdin().lock().read_line(&mut line), Ok(1..)) {
+    // Not the standard library's own reader, which would hide what it has read ahead.
+    let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
+    let mut orders = BufReader::new(File::from(stdin));
+    if !matches!(orders.read_line(&mut line), Ok(1..)) {
         return ExitCode::FAILURE; // the supervisor is gone
     }
     let failed = |daemon: &str, reason: String| {
@@ -48,7 +52,7 @@ pub(super) fn main() -> ExitCode {
     if let Err(error) = set_up(&order) {
         return failed("init", error.to_string());
     }
-    match Init::new(order).and_then(|mut init| init.run()) {
+    match Init::new(order, orders).and_then(|mut init| init.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed("init", error.to_string()),
     }
@@ -87,10 +91,13 @@ enum State {
     Waiting,
     Started(Pid, Instant),
     Up(Pid),
+    /// Told to end; it waits for its turn again once it has.
+    Ending(Pid),
     Ended,
 }
 
 struct Init {
+    orders: BufReader<File>,
     daemons: Vec<(Daemon, State)>,
     asker: Asker,
     children: SignalFd,
@@ -98,12 +105,13 @@ struct Init {
 }
 
 impl Init {
-    fn new(order: NodeOrder) -> io::Result<Self> {
+    fn new(order: NodeOrder, orders: BufReader<File>) -> io::Result<Self> {
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGCHLD);
         // Blocked here only: std gives children an empty mask.
         mask.thread_block()?;
         Ok(Self {
+            orders,
             asker: Asker::new(Path::new(paths::CONF), &order.api, &order.node)?,
             daemons: order.daemons.into_iter().map(|d| (d, State::Waiting)).collect(),
             children: SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?,
@@ -123,20 +131,44 @@ impl Init {
                 // 20 fits into a u16
                 PollTimeout::from(ASK_EVERY.as_millis() as u16)
             };
-            let stdin = io::stdin();
             let mut ready = [
-                PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.orders.get_ref().as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
             ];
             match poll(&mut ready, timeout) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Nothing more is ever sent, so anything here is the end of the pipe.
-            if ready[0].any() == Some(true) {
+            if ready[0].any() == Some(true) && !self.obey()? {
                 return Ok(());
             }
             self.reap()?;
+        }
+    }
+
+    /// Does what was ordered; gives whether there is still somebody who orders.
+    fn obey(&mut self) -> io::Result<bool> {
+        loop {
+            let mut line = String::new();
+            if self.orders.read_line(&mut line)? == 0 {
+                return Ok(false);
+            }
+            let NodeCommand::Restart { daemon } = serde_json::from_str(&line)?;
+            let known = self.daemons.iter_mut().find(|(known, _)| known.name == daemon);
+            match known {
+                Some((daemon, state)) if let State::Up(pid) = *state => {
+                    self.asker.forget(&daemon.ready);
+                    *state = State::Ending(pid);
+                    kill(pid, Signal::SIGTERM)?;
+                }
+                _ => {
+                    let reason = "it is not up".to_owned();
+                    send(io::stdout(), &NodeReport::Failed { daemon, reason })?;
+                }
+            }
+            if self.orders.buffer().is_empty() {
+                return Ok(true);
+            }
         }
     }
 
@@ -187,10 +219,15 @@ impl Init {
                 Err(error) => return Err(error.into()),
             };
             let of = |state: &State| match state {
-                State::Started(p, _) | State::Up(p) => *p == pid,
+                State::Started(p, _) | State::Up(p) | State::Ending(p) => *p == pid,
                 _ => false,
             };
             if let Some((daemon, state)) = self.daemons.iter_mut().find(|(_, s)| of(s)) {
+                if matches!(state, State::Ending(_)) {
+                    *state = State::Waiting;
+                    self.all_ready = false;
+                    continue;
+                }
                 *state = State::Ended;
                 let reason = format!("{how}: {}", logs::last_words(&log(&daemon.name)));
                 let daemon = daemon.name.clone();

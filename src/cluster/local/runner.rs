@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use super::cluster::LocalCluster;
 use super::components::{self, Components};
@@ -70,6 +70,7 @@ pub(super) async fn start(
             .map(|node| crate::cluster::Node {
                 name: node.name,
                 address: node.address,
+                address6: node.address6,
                 takes_pods: node.takes_pods,
                 pid: Some(node.pid),
             })
@@ -81,7 +82,7 @@ pub(super) async fn start(
         dns: spec.dns,
         versions,
         ctr,
-        supervisor: Some(supervisor),
+        supervisor: Mutex::new(Some(supervisor)),
     };
     match cluster.usable().await {
         Ok(()) => Ok(cluster),
@@ -101,7 +102,7 @@ pub(super) async fn start(
 impl LocalCluster {
     /// Waits until the cluster can be used, or one of its components ends.
     async fn usable(&mut self) -> Result<(), ClusterError> {
-        let Some(supervisor) = &mut self.supervisor else { return Ok(()) };
+        let Some(supervisor) = self.supervisor.get_mut() else { return Ok(()) };
         tokio::select! {
             usable = ready::wait(&self.client, &self.nodes, self.dns) => usable,
             report = supervisor.hear() => Err(match report? {
@@ -113,9 +114,17 @@ impl LocalCluster {
         }
     }
 
+    /// Has the supervisor do something with the nodes and waits until it has.
+    pub(super) async fn command(&self, command: wire::Command) -> Result<(), ClusterError> {
+        match &mut *self.supervisor.lock().await {
+            Some(supervisor) => supervisor.command(&command).await,
+            None => Err(failed("it ended")),
+        }
+    }
+
     /// Removes all of it and waits for that.
     pub(super) async fn end(&mut self) -> Result<(), ClusterError> {
-        match self.supervisor.take() {
+        match self.supervisor.get_mut().take() {
             Some(mut supervisor) => supervisor.down().await,
             None => Ok(()),
         }
@@ -169,6 +178,21 @@ impl Supervisor {
         }
     }
 
+    async fn command(&mut self, command: &wire::Command) -> Result<(), ClusterError> {
+        // What is there by now answers no command, or one that nobody waits for any more.
+        while self.reports.try_recv().is_ok() {}
+        self.say(command).await?;
+        loop {
+            match self.hear().await? {
+                Report::Done => return Ok(()),
+                Report::NotDone { reason } => return Err(failed(&reason)),
+                // Told by `ended` too.
+                Report::Ended { .. } => {}
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
     async fn down(&mut self) -> Result<(), ClusterError> {
         // Where it can't be told, letting go of the pipe says the same.
         let _ = self.say(&wire::Command::Down).await;
@@ -178,7 +202,10 @@ impl Supervisor {
                 match self.hear().await? {
                     Report::Down { left } => return Ok::<_, ClusterError>(left),
                     Report::Failed { .. } => return Ok(Vec::new()),
-                    Report::Up { .. } | Report::Ended { .. } => {}
+                    Report::Up { .. }
+                    | Report::Ended { .. }
+                    | Report::Done
+                    | Report::NotDone { .. } => {}
                 }
             }
         };

@@ -144,6 +144,7 @@ impl Running {
         let node = |node: &UpNode| Node {
             name: node.name.clone(),
             address: node.address,
+            address6: node.address6,
             takes_pods: node.takes_pods,
             pid: Some(node.pid),
         };

@@ -15,7 +15,7 @@ use nix::unistd::{Pid, chdir, dup2_stderr, setsid};
 
 use super::layout::Layout;
 use super::state::{self, State};
-use super::wire::{self, NodeOrder, NodeReport, Order, Report, UpNode, send};
+use super::wire::{self, NodeCommand, NodeOrder, NodeReport, Order, Report, UpNode, send};
 use super::{cgroup, daemons, files, logs, network, running, spawn};
 
 /// All components of all nodes are up within this time, or the cluster has failed.
@@ -62,6 +62,8 @@ fn outlive_signals() {
 enum Event {
     /// The runner wants the cluster gone, or is gone itself.
     End,
+    /// The runner wants something else.
+    Asked(wire::Command),
     Node(usize, NodeReport),
     /// A node's init is gone.
     NodeGone(usize),
@@ -71,6 +73,7 @@ fn listen(from: impl BufRead, to: &Sender<Event>) {
     for line in from.lines() {
         match line.map(|line| serde_json::from_str(&line)) {
             Ok(Ok(wire::Command::Down)) | Err(_) => break,
+            Ok(Ok(command)) => drop(to.send(Event::Asked(command))),
             Ok(Err(error)) => eprintln!("a command that can't be read: {error}"),
         }
     }
@@ -110,6 +113,8 @@ struct Supervisor<'a> {
     layout: Option<Layout>,
     bridge: Option<Child>,
     nodes: Vec<Child>,
+    /// Which of them were stopped because the runner wanted it.
+    stopped: Vec<usize>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -123,6 +128,7 @@ impl<'a> Supervisor<'a> {
             layout: None,
             bridge: None,
             nodes: Vec::new(),
+            stopped: Vec::new(),
         };
         let stop = it.up().and_then(|()| it.watch()).err().unwrap_or(Stop::Asked);
         let kept = match (&stop, &it.state) {
@@ -181,6 +187,10 @@ impl<'a> Supervisor<'a> {
             cgroup::enter(&node.cgroup, Pid::from_raw(*pid))?;
             let mut sysctls = self.order.spec.sysctls.clone();
             sysctls.entry("net.ipv4.ip_forward".into()).or_insert_with(|| "1".into());
+            if node.ipv6.is_some() {
+                let forwarding = "net.ipv6.conf.all.forwarding";
+                sysctls.entry(forwarding.into()).or_insert_with(|| "1".into());
+            }
             let order = NodeOrder {
                 node: node.name.clone(),
                 components: self.order.components.clone(),
@@ -201,6 +211,7 @@ impl<'a> Supervisor<'a> {
         let nodes = layout.nodes.iter().zip(&pids).map(|(node, pid)| UpNode {
             name: node.name.clone(),
             address: node.address,
+            address6: node.ipv6.as_ref().map(|ipv6| ipv6.address),
             takes_pods: node.takes_pods,
             pid: *pid,
         });
@@ -222,6 +233,8 @@ impl<'a> Supervisor<'a> {
             let left = BOUND.saturating_sub(self.started.elapsed());
             match self.inbox.recv_timeout(left) {
                 Ok(Event::End) => return Err(Stop::Asked),
+                // Before it is up the runner asks for nothing.
+                Ok(Event::Asked(_)) => {}
                 Ok(Event::NodeGone(index)) => {
                     let component = format!("init on node-{}", index + 1);
                     return Err(Stop::Failed { component, reason: "it ended".into() });
@@ -251,18 +264,102 @@ impl<'a> Supervisor<'a> {
     /// is for the runner to say.
     fn watch(&mut self) -> Result<(), Stop> {
         while let Ok(event) = self.inbox.recv() {
-            let (component, reason) = match event {
-                Event::End => return Err(Stop::Asked),
-                Event::NodeGone(index) => (format!("init on node-{}", index + 1), "ended".into()),
-                Event::Node(index, NodeReport::Ended { daemon, reason }) => {
-                    (format!("{daemon} on node-{}", index + 1), reason)
-                }
-                Event::Node(..) => continue,
-            };
-            self.note(&format!("{component} {reason}"));
-            let _ = send(io::stdout(), &Report::Ended { component, reason });
+            if let Event::Asked(command) = event {
+                self.obey(command)?;
+            } else {
+                self.heed(event)?;
+            }
         }
         Ok(())
+    }
+
+    /// Tells what has ended although nobody asked it to.
+    fn heed(&self, event: Event) -> Result<(), Stop> {
+        let (component, reason) = match event {
+            Event::End => return Err(Stop::Asked),
+            Event::NodeGone(index) | Event::Node(index, _) if self.stopped.contains(&index) => {
+                return Ok(());
+            }
+            Event::NodeGone(index) => (format!("init on node-{}", index + 1), "ended".into()),
+            Event::Node(index, NodeReport::Ended { daemon, reason }) => {
+                (format!("{daemon} on node-{}", index + 1), reason)
+            }
+            Event::Node(..) | Event::Asked(_) => return Ok(()),
+        };
+        self.note(&format!("{component} {reason}"));
+        let _ = send(io::stdout(), &Report::Ended { component, reason });
+        Ok(())
+    }
+
+    /// Does what the runner asks for, and answers.
+    fn obey(&mut self, command: wire::Command) -> Result<(), Stop> {
+        let done = match command {
+            wire::Command::Down => return Err(Stop::Asked),
+            wire::Command::Restart { daemon } => self.restart(&daemon)?,
+            wire::Command::StopNode { node } => {
+                self.stop_node(&node).map_err(|error| error.to_string())
+            }
+        };
+        let report = match done {
+            Ok(()) => Report::Done,
+            Err(reason) => Report::NotDone { reason },
+        };
+        let _ = send(io::stdout(), &report); // the runner may be gone
+        Ok(())
+    }
+
+    /// Has a daemon started anew on each node and waits until all are up. The reason is given why
+    /// one is not.
+    fn restart(&mut self, daemon: &str) -> Result<Result<(), String>, Stop> {
+        let order = NodeCommand::Restart { daemon: daemon.to_owned() };
+        let mut waiting = Vec::new();
+        for (index, child) in self.nodes.iter_mut().enumerate() {
+            if let Some(stdin) = child.stdin.as_mut().filter(|_| !self.stopped.contains(&index)) {
+                send(stdin, &order)?;
+                waiting.push(index);
+            }
+        }
+        let deadline = Instant::now() + BOUND;
+        while !waiting.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(event) = self.inbox.recv_timeout(left) else {
+                return Ok(Err(format!("{daemon} is not up after {} s", BOUND.as_secs())));
+            };
+            match &event {
+                Event::Node(index, NodeReport::Ready { daemon: up }) if up == daemon => {
+                    waiting.retain(|waited| waited != index);
+                }
+                Event::Node(
+                    index,
+                    NodeReport::Failed { daemon: which, reason }
+                    | NodeReport::Ended { daemon: which, reason },
+                ) if which == daemon => {
+                    return Ok(Err(format!("{daemon} on node-{}: {reason}", index + 1)));
+                }
+                _ => self.heed(event)?,
+            }
+        }
+        self.note(&format!("{daemon} restarted"));
+        Ok(Ok(()))
+    }
+
+    /// Cuts a node off, so that what its end has the kernel send reaches nobody, and ends it.
+    fn stop_node(&mut self, name: &str) -> io::Result<()> {
+        let nodes = self.layout.iter().flat_map(|layout| &layout.nodes);
+        let index = nodes.into_iter().position(|node| node.name == name);
+        let (Some(index), Some(bridge)) = (index, &self.bridge) else {
+            return Err(io::Error::other(format!("there is no node {name}")));
+        };
+        network::cut_node(bridge.id().cast_signed(), name)?;
+        self.stopped.push(index);
+        self.note(&format!("{name} stops"));
+        let child = &mut self.nodes[index];
+        child.kill()?;
+        if ended(child, END_BOUND) {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{name} is still there")))
+        }
     }
 
     /// Removes everything that [`Supervisor::up`] has made, as far as it came. Gives what is left.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,14 @@ pub(super) struct Order {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Command {
     Down,
+    /// End a daemon on each node that has it, and start it anew.
+    Restart {
+        daemon: String,
+    },
+    /// Cut a node off, and end all of its processes.
+    StopNode {
+        node: String,
+    },
 }
 
 /// Supervisor to runner.
@@ -38,6 +46,10 @@ pub(super) enum Report {
     Up { kubeconfig: PathBuf, state: PathBuf, subnet: String, nodes: Vec<UpNode> },
     /// A component ended although nobody asked it to, after the cluster was up.
     Ended { component: String, reason: String },
+    /// What was commanded has been done.
+    Done,
+    /// It has not, or not all of it.
+    NotDone { reason: String },
     /// The cluster could not be had; all of it is gone again.
     Failed { component: String, reason: String, logs: Option<PathBuf> },
     /// All of it is gone, but for what is named here.
@@ -49,11 +61,13 @@ pub(super) enum Report {
 pub(super) struct UpNode {
     pub name: String,
     pub address: Ipv4Addr,
+    #[serde(default)]
+    pub address6: Option<Ipv6Addr>,
     pub takes_pods: bool,
     pub pid: i32,
 }
 
-/// Supervisor to a node's init, first and only line. It comes once the node's links and cgroups
+/// Supervisor to a node's init, first line. It comes once the node's links and cgroups
 /// are there, so it also means "go". The end of the pipe means that the supervisor is gone.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NodeOrder {
@@ -67,6 +81,14 @@ pub(super) struct NodeOrder {
     pub api: String,
     pub sysctls: BTreeMap<String, String>,
     pub daemons: Vec<Daemon>,
+}
+
+/// Supervisor to a node's init, afterwards.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum NodeCommand {
+    /// End a daemon and start it anew; [`NodeReport::Ready`] says that it is up again.
+    Restart { daemon: String },
 }
 
 /// A program that a node's init starts, and when.

@@ -1,5 +1,6 @@
 //! Whether the hosts that components come from can be reached: one short request each.
 
+use std::process::Command;
 use std::time::Duration;
 
 use crate::cluster::local::components::MIRROR_VARIABLE;
@@ -23,17 +24,30 @@ pub fn all() -> Vec<Check> {
             None => ask(host, &format!("https://{host}/{path}")),
         })
         .collect();
-    let proxies = variable("GOPROXY").unwrap_or_else(|| "https://proxy.golang.org".into());
-    checks.push(match proxies.split([',', '|']).next().unwrap_or_default() {
-        first @ ("direct" | "off") => {
-            Check::warn(GO, format!("GOPROXY begins with {first}: not asked"), "unset GOPROXY")
+    checks.push(match module_proxies() {
+        None => {
+            Check::warn(GO, "`go` does not tell which", "install Go, if modules are to be built")
         }
-        proxy => ask(GO, &format!("{}/{MODULE}", proxy.trim_end_matches('/'))),
+        Some(proxies) => match proxies.split([',', '|']).next().unwrap_or_default() {
+            first @ ("" | "direct" | "off") => Check::warn(
+                GO,
+                format!("GOPROXY begins with {first:?}: not asked"),
+                "unset GOPROXY",
+            ),
+            proxy => ask(GO, &format!("{}/{MODULE}", proxy.trim_end_matches('/'))),
+        },
     });
     checks
 }
 
 const GO: &str = "Go module proxy";
+
+/// Those that Go would ask, its own settings and defaults included.
+fn module_proxies() -> Option<String> {
+    let told = Command::new("go").args(["env", "GOPROXY"]).output().ok()?;
+    let told = told.status.success().then_some(told.stdout)?;
+    Some(String::from_utf8(told).ok()?.trim().to_owned())
+}
 
 fn ask(name: &'static str, url: &str) -> Check {
     let agent = ureq::Agent::config_builder()

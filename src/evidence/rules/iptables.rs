@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use netlink_packet_core::Nla;
+use netlink_packet_netfilter::NetfilterProtoFamily;
 use netlink_packet_netfilter::nftables::{
     ExpressionAttribute, Expressions, ListAttribute, RuleAttribute, RuleMessage,
 };
@@ -20,14 +21,18 @@ const MATCH_INFO: u16 = 3;
 
 /// What the rules in force do with the Service's ports, in the order of its ports.
 pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRules>, Errno> {
+    let family = super::family(subject.ip);
     let mut rejected = Vec::new();
-    // Node ports are rejected here, cluster addresses in KUBE-SERVICES.
-    comments(socket, "filter", "KUBE-EXTERNAL-SERVICES", |comment| rejected.push(comment))?;
+    let rejecting = match subject.cluster_ip {
+        Some(_) => "KUBE-SERVICES",
+        None => "KUBE-EXTERNAL-SERVICES",
+    };
+    comments(socket, family, "filter", rejecting, |comment| rejected.push(comment))?;
     let mut ports = Vec::new();
     for port in &subject.ports {
         let name = port_name(subject, port);
         let mut endpoints = Vec::new();
-        comments(socket, "nat", &chain(&name, port), |comment| {
+        comments(socket, family, "nat", &chain(&name, port), |comment| {
             endpoints.extend(endpoint(&comment, &name));
         })?;
         endpoints.sort_unstable();
@@ -65,11 +70,12 @@ fn endpoint(comment: &str, name: &str) -> Option<SocketAddr> {
 /// The comments of a chain's rules. A chain that is not there has none.
 fn comments(
     socket: &mut Socket,
+    family: NetfilterProtoFamily,
     table: &str,
     chain: &str,
     mut each: impl FnMut(String),
 ) -> Result<(), Errno> {
-    let dumped = rules_of(socket, table, Some(chain), |rule| each_comment(rule, &mut each));
+    let dumped = rules_of(socket, family, table, Some(chain), |rule| each_comment(rule, &mut each));
     match dumped {
         Err(Errno::ENOENT) => Ok(()),
         result => result,

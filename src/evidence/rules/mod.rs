@@ -16,7 +16,7 @@ use nix::errno::Errno;
 
 use super::Subject;
 use super::netlink::{Raw, Socket};
-use crate::config::ProxyMode;
+use crate::config::{IpFamily, ProxyMode};
 use crate::observation::Protocol;
 
 /// The kernel's number of `NFT_MSG_NEWGEN`, in the subsystem nftables.
@@ -138,6 +138,7 @@ impl Rules {
 /// Gives each rule of a table, or of one of its chains.
 fn rules_of(
     socket: &mut Socket,
+    family: NetfilterProtoFamily,
     table: &str,
     chain: Option<&str>,
     mut each: impl FnMut(&RuleMessage),
@@ -145,11 +146,19 @@ fn rules_of(
     let mut attributes = vec![RuleAttribute::Table(table.to_owned())];
     attributes.extend(chain.map(|chain| RuleAttribute::Chain(chain.to_owned())));
     let request = NfTablesMessage::GetRule(RuleMessage { attributes });
-    socket.dump(NetfilterProtoFamily::IPv4, request, |message| {
+    socket.dump(family, request, |message| {
         if let NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) = &message.inner {
             each(rule);
         }
     })
+}
+
+/// Of the tables that kube-proxy writes for these addresses.
+fn family(ip: IpFamily) -> NetfilterProtoFamily {
+    match ip {
+        IpFamily::Ipv4 => NetfilterProtoFamily::IPv4,
+        IpFamily::Ipv6 => NetfilterProtoFamily::IPv6,
+    }
 }
 
 /// As kube-proxy writes it.

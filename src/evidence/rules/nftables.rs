@@ -1,7 +1,7 @@
 //! kube-proxy's nftables mode: a Service's chain looks its endpoint up in a map of chains, and the
 //! endpoints' chains bear their addresses as names.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_netfilter::nftables::{
     DataAttribute, ExpressionAttribute, Expressions, ListAttribute, Lookup, NfTablesMessage,
@@ -20,6 +20,7 @@ const TABLE: &str = "kube-proxy";
 
 /// What the rules in force do with the Service's ports, in the order of its ports.
 pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRules>, Errno> {
+    let family = super::family(subject.ip);
     let wanted: Vec<String> = (subject.ports.iter())
         .map(|port| {
             let protocol = super::protocol(port.protocol);
@@ -27,7 +28,7 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
         })
         .collect();
     let mut maps: Vec<Option<String>> = vec![None; wanted.len()];
-    rules_of(socket, TABLE, None, |rule| {
+    rules_of(socket, family, TABLE, None, |rule| {
         let Some(chain) = rule.attributes.iter().find_map(|attribute| match attribute {
             RuleAttribute::Chain(chain) => Some(chain),
             _ => None,
@@ -42,17 +43,24 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
         }
     })?;
     let mut rejected = Vec::new();
-    elements(socket, "no-endpoint-nodeports", |element| rejected.extend(key(element)))?;
+    let rejecting = match subject.cluster_ip {
+        Some(_) => "no-endpoint-services",
+        None => "no-endpoint-nodeports",
+    };
+    elements(socket, family, rejecting, |element| rejected.extend(key(element)))?;
     let mut ports = Vec::new();
     for (port, map) in subject.ports.iter().zip(maps) {
         let mut endpoints = Vec::new();
         if let Some(map) = map {
-            elements(socket, &map, |element| endpoints.extend(goes_to(element)))?;
+            elements(socket, family, &map, |element| endpoints.extend(goes_to(element)))?;
         }
         endpoints.sort_unstable();
         endpoints.dedup();
-        let reject =
-            rejected.iter().any(|key| *key == node_port_key(port.protocol, port.node_port));
+        let key = match subject.cluster_ip {
+            Some(address) => Some(service_key(address, port.protocol, port.service_port)),
+            None => port.node_port.map(|node_port| node_port_key(port.protocol, node_port)),
+        };
+        let reject = key.is_some_and(|key| rejected.contains(&key));
         ports.push(PortRules { protocol: port.protocol, endpoints, reject });
     }
     Ok(ports)
@@ -82,12 +90,13 @@ fn looked_up(rule: &RuleMessage) -> Option<String> {
 /// Gives each element of a set. A set that is not there has none.
 fn elements(
     socket: &mut Socket,
+    family: NetfilterProtoFamily,
     set: &str,
     mut each: impl FnMut(&[SetElementAttribute]),
 ) -> Result<(), Errno> {
     let attributes = vec![SetElementList::Table(TABLE.into()), SetElementList::Set(set.into())];
     let request = NfTablesMessage::GetSetElement(SetElementMessage { attributes });
-    let dumped = socket.dump(NetfilterProtoFamily::IPv4, request, |message| {
+    let dumped = socket.dump(family, request, |message| {
         let NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(list)) = message.inner
         else {
             return;
@@ -124,6 +133,17 @@ fn node_port_key(protocol: Protocol, port: u16) -> Vec<u8> {
     vec![number, 0, 0, 0, high, low, 0, 0]
 }
 
+/// How a Service's own address stands in a set: the address, the protocol and the port, each in four
+/// bytes (an IPv6 address in sixteen).
+fn service_key(address: IpAddr, protocol: Protocol, port: u16) -> Vec<u8> {
+    let mut key = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    key.extend(node_port_key(protocol, port));
+    key
+}
+
 /// The endpoint whose chain an element goes to: `endpoint-ABCD-ns/name/udp/port__10.231.1.5/7002`.
 fn goes_to(element: &[SetElementAttribute]) -> Option<SocketAddr> {
     element.iter().find_map(|part| match part {
@@ -137,10 +157,12 @@ fn goes_to(element: &[SetElementAttribute]) -> Option<SocketAddr> {
     })
 }
 
+/// A chain's name can't hold colons: an address of IPv6 stands there with dots.
 fn endpoint(chain: &str) -> Option<SocketAddr> {
     let (_, address) = chain.rsplit_once("__")?;
     let (address, port) = address.rsplit_once('/')?;
-    Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
+    let address: IpAddr = address.parse().or_else(|_| address.replace('.', ":").parse()).ok()?;
+    Some(SocketAddr::new(address, port.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -151,7 +173,16 @@ mod tests {
     fn an_endpoint_is_read_of_its_chains_name() {
         let of = endpoint("endpoint-2QFVDBYO-drainwatch/probe-001/udp/udp__10.244.2.2/7002");
         assert_eq!(of, Some("10.244.2.2:7002".parse().unwrap()));
+        let of =
+            endpoint("endpoint-5OJB2KTY-drainwatch/probe-001/udp/udp__fd64.7277.ff00.2..5/7002");
+        assert_eq!(of, Some("[fd64:7277:ff00:2::5]:7002".parse().unwrap()));
         assert_eq!(endpoint("reject-chain"), None);
+    }
+
+    #[test]
+    fn a_services_address_comes_before_its_protocol_and_port() {
+        let key = service_key("10.96.7.9".parse().unwrap(), Protocol::Udp, 7002);
+        assert_eq!(key, [10, 96, 7, 9, 17, 0, 0, 0, 0x1b, 0x5a, 0, 0]);
     }
 
     #[test]

@@ -80,6 +80,7 @@ pub fn of(
         dead_rule_window_ms: None,
         unused_drain_ms: unused_drain(trial, flows, &mut bounds, sigterm, last_move),
         app_shutdown_ms: bounds.within_the_app("app_shutdown_ms", exiting, sigterm),
+        dials: Default::default(),
     };
     (findings, bounds.0)
 }
