@@ -84,24 +84,50 @@ pub enum Source {
     NodeConntrack,
     /// Packets on the interfaces of a node's network namespace.
     NodePackets,
+    /// Processes of containers on a node.
+    NodeProcesses,
     /// The kernel's counters.
     Counters,
 }
 
 /// What became of an entry of a connection tracking table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryChange {
     /// It was made.
     New,
-    /// Its state or one of its marks changed.
-    Update,
     /// It is gone.
     Destroy,
+    /// It stands at the end of the observation.
+    Stands,
 }
 
 /// Who destroyed an entry of a connection tracking table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum DestroyedBy {
     /// The kernel itself: it timed out, its connection closed, or its interface went.
@@ -111,7 +137,19 @@ pub enum DestroyedBy {
 }
 
 /// A packet that ends or refuses a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum PacketKind {
     /// TCP with the flag RST.
@@ -180,6 +218,14 @@ impl Protocol {
             Self::Udp => "UDP",
         }
     }
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn is_one(count: &u64) -> bool {
+    *count == 1
 }
 
 /// What was seen. Names are the record's `what` in kebab case.
@@ -352,6 +398,24 @@ pub enum Event<T = Ms> {
         from: SocketAddr,
         to: SocketAddr,
         icmp_code: Option<u8>,
+        /// How many that were alike, with little time between them; `at` is the first one's.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        count: u64,
+        /// The last of them, where there was more than one.
+        #[serde(rename = "until_ms", skip_serializing_if = "Option::is_none")]
+        until: Option<T>,
+    },
+    /// A container's first process ended.
+    ProcessExited {
+        node: String,
+        pod: String,
+        uid: String,
+        container: String,
+        /// As this machine numbers processes.
+        pid: i32,
+        /// As containers count: 128 and the signal's number for one that a signal ended. `None`
+        /// where the kernel does not tell.
+        exit_code: Option<i32>,
     },
     /// A node's source of evidence may have missed something from `at` until `until`.
     EvidenceGap {
@@ -578,8 +642,33 @@ impl<T> Event<T> {
                 assured,
                 by,
             },
-            Event::Packet { node, interface, out, kind, protocol, sender, from, to, icmp_code } => {
-                Event::Packet { node, interface, out, kind, protocol, sender, from, to, icmp_code }
+            Event::Packet {
+                node,
+                interface,
+                out,
+                kind,
+                protocol,
+                sender,
+                from,
+                to,
+                icmp_code,
+                count,
+                until,
+            } => Event::Packet {
+                node,
+                interface,
+                out,
+                kind,
+                protocol,
+                sender,
+                from,
+                to,
+                icmp_code,
+                count,
+                until: until.map(f),
+            },
+            Event::ProcessExited { node, pod, uid, container, pid, exit_code } => {
+                Event::ProcessExited { node, pod, uid, container, pid, exit_code }
             }
             Event::EvidenceGap { node, until, reason } => {
                 Event::EvidenceGap { node, until: f(until), reason }

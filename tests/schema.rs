@@ -108,19 +108,17 @@ fn an_unknown_name_is_told_with_those_that_there_are() {
 #[test]
 fn each_shipped_toml_file_names_its_schema_and_keeps_to_it() {
     let mut seen = 0;
-    for name in ["scenario", "matrix"] {
-        let schema = committed(name);
-        let folder = if name == "matrix" { "matrices" } else { "scenarios" };
-        for path in files(&root().join(folder)) {
-            let text = fs::read_to_string(&path).unwrap();
-            let first = text.lines().next().unwrap_or_default();
-            assert_eq!(first, format!("#:schema ../schema/{name}.json"), "{}", path.display());
-            let named = path.parent().unwrap().join(first.trim_start_matches("#:schema "));
-            assert!(named.is_file(), "{}: there is no {}", path.display(), named.display());
-            let table: toml::Table = toml::from_str(&text).unwrap();
-            assert_valid(&schema, &serde_json::to_value(table).unwrap(), &path);
-            seen += 1;
-        }
+    let folders = ["scenarios", "matrices", "matrices/cases"].map(|folder| root().join(folder));
+    for path in folders.iter().flat_map(|folder| files(folder)).filter(|path| path.is_file()) {
+        let text = fs::read_to_string(&path).unwrap();
+        let first = text.lines().next().unwrap_or_default();
+        let named = path.parent().unwrap().join(first.trim_start_matches("#:schema "));
+        assert!(named.is_file(), "{}: there is no {}", path.display(), named.display());
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        let kind = if table.contains_key("scenarios") { "matrix" } else { "scenario" };
+        assert!(first.ends_with(&format!("schema/{kind}.json")), "{}: {first}", path.display());
+        assert_valid(&committed(kind), &serde_json::to_value(table).unwrap(), &path);
+        seen += 1;
     }
     assert!(seen > 0);
 }

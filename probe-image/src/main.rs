@@ -9,6 +9,7 @@ mod options;
 mod pause;
 mod process;
 mod readyz;
+mod shell;
 mod signals;
 mod socket;
 mod tcp;
@@ -31,6 +32,10 @@ fn main() -> ExitCode {
             std::thread::sleep(time);
             Ok(())
         }
+        Ok(Mode::Shell(arguments)) => match shell::run(&arguments) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Ok(Mode::Serve(options)) => serve(&options),
         Err(message) => {
             eprintln!("drainwatch-probe: {message}\n\n{}", options::USAGE);

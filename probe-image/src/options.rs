@@ -10,6 +10,7 @@ pub const USAGE: &str = "\
 usage: drainwatch-probe serve --sigterm=exit|drain|ignore [OPTIONS]
        drainwatch-probe pause
        drainwatch-probe sleep MILLISECONDS
+       drainwatch-probe shell ARGUMENTS
 
 serve: answers flows; the environment's POD_NAME and POD_UID say for whom
   --sigterm=exit         on SIGTERM, resets all TCP connections and exits at once
@@ -22,6 +23,7 @@ serve: answers flows; the environment's POD_NAME and POD_UID say for whom
   --udp-receive-buffer=N what to ask for, in bytes a socket [default: 4194304]
 pause: waits for SIGTERM or SIGINT, and reaps orphans
 sleep: for preStop hooks
+shell: runs drainwatch-probe with these arguments as its child, and passes no signals on
 ";
 
 /// What is asked for; the kernel gives at most `net.core.rmem_max`.
@@ -36,6 +38,8 @@ pub enum Mode {
     Pause,
     /// One that does nothing for so long, and ends.
     Sleep(Duration),
+    /// The parent of another one with these arguments, which keeps signals to itself.
+    Shell(Vec<String>),
 }
 
 /// How to be the app that is measured.
@@ -83,6 +87,11 @@ pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode, String> {
             (Some(Ok(ms)), None) => Ok(Mode::Sleep(Duration::from_millis(ms))),
             _ => Err("sleep takes a number of milliseconds".to_owned()),
         },
+        Some("shell") => {
+            let arguments: Vec<_> = args.collect();
+            // Told here: by the child it would be, too, but with this one still there.
+            parse(arguments.iter().cloned()).map(|_| Mode::Shell(arguments))
+        }
         Some("serve") => parse_serve(args).map(Mode::Serve),
         Some(other) => Err(format!("unknown command {other:?}")),
         None => Err("a command is missing".to_owned()),
@@ -164,12 +173,20 @@ mod tests {
     }
 
     #[test]
+    fn a_shell_takes_what_its_child_takes() {
+        let arguments = ["sleep", "5"].map(str::to_owned).to_vec();
+        assert_eq!(read("shell sleep 5"), Ok(Mode::Shell(arguments)));
+    }
+
+    #[test]
     fn what_is_not_known_is_refused() {
         for line in [
             "",
             "sleep",
             "sleep 5s",
             "sleep 1 2",
+            "shell",
+            "shell serve",
             "pause now",
             "serve",
             "serve --sigterm",

@@ -19,8 +19,6 @@ use crate::evidence::tap::{Tap, instruction};
 
 /// How much of a packet is kept: headers and the longest answer.
 const KEPT: usize = 512;
-/// Room for packets that were not read yet, bytes.
-const ROOM: usize = 64 << 20;
 /// How often they are read.
 const READ_EVERY: Duration = Duration::from_millis(10);
 /// Where Kubernetes has its NodePorts by default: what flows are answered from.
@@ -74,7 +72,7 @@ fn open(pid: i32) -> io::Result<Tap> {
     std::thread::scope(|scope| {
         let inside = scope.spawn(move || {
             setns(namespace, CloneFlags::CLONE_NEWNET)?;
-            Tap::open(&filter(), Some(ROOM))
+            Tap::open(&filter())
         });
         inside.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
     })

@@ -113,8 +113,8 @@ impl Resolver<'_> {
     }
 
     /// False by default.
-    fn truth(&self, key: &str) -> Option<bool> {
-        self.get(key, false, |value| match value {
+    fn truth(&self, key: &str, default: bool) -> Option<bool> {
+        self.get(key, default, |value| match value {
             Value::Truth(truth) => Some(*truth),
             _ => None,
         })
@@ -146,7 +146,7 @@ impl Resolver<'_> {
             nodes: self.count("cluster.nodes", 2)?,
             proxy_mode: self.word("cluster.proxy_mode", ProxyMode::Iptables)?,
             sysctls: sysctls?,
-            dns: self.truth("cluster.dns")?,
+            dns: self.truth("cluster.dns", false)?,
             pod_sysctls: BTreeSet::from_iter(pod_sysctls?.into_keys()),
             dual_stack: self.dual_stack()?,
         })
@@ -217,7 +217,7 @@ impl Resolver<'_> {
             settle: self.time("settle", secs(10))?,
             observe_after: self.time("observe_after", secs(2))?,
             repeats: self.count("repeats", 5)?,
-            evidence: self.truth("evidence")?,
+            evidence: self.truth("evidence", true)?,
             flows: flows?,
             dials: Dials {
                 tcp: self.count("dials.tcp", 0)?,

@@ -185,10 +185,11 @@ pub(super) const KEYS: &[Key] = &[
     key("repeats", Kind::Count { min: 1, max: MAX_REPEATS }, "5")
         .default("5")
         .about("Trials an arm."),
-    key("evidence", Kind::Truth, "true").default("false").about(
-        "Whether the nodes' kernels are listened to: commits of kube-proxy's rules, the flows' entries of \
-         the connection tracking tables, and the packets that end or refuse flows. Each flow's cause then \
-         tells its chain, link by link.",
+    key("evidence", Kind::Truth, "false").default("true").about(
+        "Whether the nodes' kernels are listened to, where the provider can enter nodes: commits of \
+         kube-proxy's rules, the flows' entries of the connection tracking tables, the packets that end \
+         or refuse flows, and the ends of containers' processes. Each flow's cause then tells its chain, \
+         link by link.",
     ),
     key("flows.tcp", Kind::Count { min: 0, max: MAX_FLOWS }, "10")
         .default("10")
@@ -263,6 +264,10 @@ pub(super) const KEYS: &[Key] = &[
     key("pod.disruption_budget", Kind::Count { min: 0, max: MAX_REPLICAS }, "1").about(
         "minAvailable of the pods' PodDisruptionBudget, which may refuse evictions. By default there is \
          no budget.",
+    ),
+    key("pod.shell", Kind::Truth, "true").default("false").about(
+        "Whether the app is started by a process that passes no signals on, as by `sh -c` without exec: \
+         the container's first process gets SIGTERM, and the app never hears of it.",
     ),
     key("service.type", Kind::Word(&["node-port", "cluster-ip"]), "\"node-port\"")
         .default("\"node-port\"")

@@ -88,7 +88,7 @@ fn one_line_is_a_scenario() {
         "settle_ms": 10000,
         "observe_after_ms": 2000,
         "repeats": 5,
-        "evidence": false,
+        "evidence": true,
         "flows": {
           "tcp": 10,
           "udp": 10,
@@ -112,7 +112,8 @@ fn one_line_is_a_scenario() {
           "pre_stop": null,
           "replicas": 1,
           "disruption_budget": null,
-          "sysctls": {}
+          "sysctls": {},
+          "shell": false
         },
         "service": {
           "type": "node-port",

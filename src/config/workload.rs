@@ -30,6 +30,9 @@ pub struct Pod {
     /// Sysctls of the pod's own net namespace.
     #[serde(default)]
     pub sysctls: BTreeMap<String, String>,
+    /// Whether the app's parent, the container's first process, is one that passes no signals on.
+    #[serde(default)]
+    pub shell: bool,
 }
 
 impl Pod {
@@ -42,6 +45,7 @@ impl Pod {
             replicas: 1,
             disruption_budget: None,
             sysctls: BTreeMap::new(),
+            shell: false,
         }
     }
 

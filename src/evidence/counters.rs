@@ -1,4 +1,5 @@
-//! The kernel's counters of what it dropped: at the pod's sockets, on the nodes, on this machine.
+//! The kernel's counters of what it dropped and withheld: at the pod's sockets, on the nodes, on this
+//! machine.
 //!
 //! Takes places and a process in each; gives [`Event::Counters`]. Files below `/proc/PID/net` tell
 //! of that process's net namespace, without entering it. A file is open only while it is read: an
@@ -26,8 +27,14 @@ pub const CONNTRACK_ENTRIES: &str = "conntrack.entries";
 /// (IPv4's counters are those of IPv4 datagrams on a socket of both families.)
 const POD: Names = &[
     ("snmp", "Udp", &["InErrors", "RcvbufErrors", "SndbufErrors", "MemErrors"]),
+    REFUSALS,
     ("netstat", "TcpExt", &["ListenOverflows", "ListenDrops", "TCPBacklogDrop", "TCPRcvQDrop"]),
 ];
+
+/// What a namespace refused, and what its limiter of ICMP messages withheld: for one receiver, and in
+/// all. (OutDestUnreachs counts what was sent.)
+const REFUSALS: (&str, &str, &[&str]) =
+    ("snmp", "Icmp", &["OutDestUnreachs", "OutRateLimitHost", "OutRateLimitGlobal"]);
 
 /// Of the runner's namespace, which it shares with whatever else runs there.
 const RUNNER: Names = &[("snmp", "Udp", &["RcvbufErrors", "SndbufErrors", "MemErrors"])];
@@ -125,20 +132,20 @@ impl Counters {
         }
     }
 
-    /// Reads the pods' counters, and tells those that moved.
+    /// Reads the nodes' and the pods' counters, and tells those that moved.
     pub fn look(&mut self) {
         for (place, track) in &mut self.places {
-            if !matches!(place, Place::Pod(_)) {
+            if !matches!(place, Place::Node(_) | Place::Pod(_)) {
                 continue;
             }
             let before = track.last.clone();
             track.read(place);
             let Some((told_at, told)) = &track.told else { continue };
-            if track.last.1 == *told || told_at.until(&track.last.0) < TELL_EVERY {
+            if !moved(told, &track.last.1) || told_at.until(&track.last.0) < TELL_EVERY {
                 continue;
             }
             // The last reading at which it had not moved yet bounds when it did.
-            if before.1 == *told && before.0 != *told_at {
+            if !moved(told, &before.1) && before.0 != *told_at {
                 tell(place, &before, &self.sink);
             }
             track.tell(place, &self.sink);
@@ -203,6 +210,22 @@ pub fn own_drops(earlier: &Values, later: &Values) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
+/// Whether something was counted between two readings. (A table's entries come and go all the time.)
+fn moved(earlier: &Values, later: &Values) -> bool {
+    later.iter().any(|(name, value)| name != CONNTRACK_ENTRIES && earlier.get(name) != Some(value))
+}
+
+/// What a namespace sent of refusals between two readings, and what its limiter withheld; `None`
+/// where a kernel does not count that.
+pub fn refusals(earlier: &Values, later: &Values) -> Option<(u64, u64)> {
+    let of = |name: &str| {
+        let name = format!("Icmp.{name}");
+        Some(later.get(&name)?.saturating_sub(*earlier.get(&name)?))
+    };
+    let withheld = of("OutRateLimitHost")?.saturating_add(of("OutRateLimitGlobal")?);
+    Some((of("OutDestUnreachs")?, withheld))
+}
+
 /// Which net namespace a process is in.
 fn namespace(process: &Path) -> io::Result<PathBuf> {
     fs::read_link(process.join("ns/net"))
@@ -213,10 +236,12 @@ fn read(place: &Place, process: &Path) -> io::Result<Values> {
     match place {
         Place::Machine => softnet(&fs::read_to_string(net.join("softnet_stat"))?),
         Place::Runner => named(&net, RUNNER),
-        Place::Node(_) => match fs::read_to_string(net.join("stat/nf_conntrack")) {
-            Ok(text) => conntrack(&text),
-            Err(error) => Err(error),
-        },
+        Place::Node(_) => {
+            let mut values = conntrack(&fs::read_to_string(net.join("stat/nf_conntrack"))?)?;
+            // One that does not count them has told of its table all the same.
+            values.extend(named(&net, &[REFUSALS]).unwrap_or_default());
+            Ok(values)
+        }
         Place::Pod(_) => named(&net, POD),
     }
 }

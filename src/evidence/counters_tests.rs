@@ -86,6 +86,14 @@ fn later(counters: &mut Counters) {
     }
 }
 
+/// As if no time had gone by since the last reading that was told, however long the test takes.
+fn just_told(counters: &mut Counters) {
+    let track = counters.places.get_mut(&pod()).unwrap();
+    if let Some((at, _)) = &mut track.told {
+        *at = Stamp::now();
+    }
+}
+
 #[test]
 fn a_pods_counters_are_those_of_its_groups_by_their_names() {
     let process = Process::new();
@@ -116,6 +124,25 @@ fn a_nodes_connection_tracking_is_summed_over_processors_and_its_entries_are_not
     assert_eq!(values[CONNTRACK_ENTRIES], 10);
     assert_eq!(values["conntrack.insert_failed"], 5);
     assert_eq!(values["conntrack.drop"], 17);
+}
+
+#[test]
+fn what_a_namespace_refused_and_withheld_is_counted_where_the_kernel_does() {
+    let process = Process::new();
+    let snmp = |sent: u64, host: u64, global: u64| {
+        format!(
+            "Icmp: InMsgs OutMsgs OutRateLimitGlobal OutRateLimitHost OutDestUnreachs\n\
+             Icmp: 9 8 {global} {host} {sent}\nUdp: RcvbufErrors\nUdp: 0\n"
+        )
+    };
+    process.write("snmp", &snmp(1, 0, 0));
+    let before = read(&pod(), process.path()).unwrap();
+    process.write("snmp", &snmp(7, 3, 1));
+    let after = read(&pod(), process.path()).unwrap();
+    assert_eq!(refusals(&before, &after), Some((6, 4)));
+    // A kernel that does not count what it withholds.
+    process.write("snmp", "Icmp: OutDestUnreachs\nIcmp: 7\nUdp: RcvbufErrors\nUdp: 0\n");
+    assert_eq!(refusals(&before, &read(&pod(), process.path()).unwrap()), None);
 }
 
 #[test]
@@ -171,6 +198,7 @@ fn drops_that_go_on_are_told_once_a_second_and_at_the_end() {
     for n in 1..100 {
         process.drops(n);
         counters.look();
+        just_told(&mut counters);
     }
     assert_eq!(told(&mut seen), [0, 1]);
     counters.finish();

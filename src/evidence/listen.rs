@@ -1,32 +1,33 @@
 //! Listeners in the nodes' kernels: what they say of a Service's flows, from inside the nodes'
-//! network namespaces.
+//! network namespaces, and of containers' processes.
 //!
-//! Takes the nodes, the Service and a [`Sink`]; gives observations of commits of kube-proxy's
-//! rules, of entries of the connection tracking table and of packets that end or refuse a flow,
-//! with times on the runner's clock. It only listens. Knows nothing of the trigger or of fates.
+//! Takes the nodes, the Service, processes and a [`Sink`]; gives observations of commits of
+//! kube-proxy's rules, of entries of the connection tracking table, of packets that end or refuse a
+//! flow and of processes' ends, with times on the runner's clock. Packets are told of at the end, each
+//! kind once with how often it was repeated. It only listens. Knows nothing of the trigger or of fates.
 
-use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sched::{CloneFlags, setns};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::conntrack;
-use super::netlink::{self, Socket};
-use super::packets::Packets;
-use super::rules::{self, Rules};
+use super::listener::{Listener, SOURCES};
+use super::processes::{Awaited, Process};
+use super::{conntrack, rules};
 use crate::clock::Stamp;
 use crate::config::{IpFamily, ProxyMode};
 use crate::observation::{Event, Observation, Protocol, Sink, Source};
 
-/// In epoll, the event that wakes the thread to stop it.
+/// In epoll, the event that wakes the thread.
 const WAKE: u64 = u64::MAX;
+/// In epoll, the events of processes begin here.
+const PROCESSES: u64 = 1 << 32;
 
 /// How much sooner than others this thread gets a processor, as `nice` counts: the time of an event
 /// is when it was read.
@@ -47,6 +48,10 @@ pub struct Subject {
     pub ip: IpFamily,
     /// How kube-proxy programs it.
     pub mode: ProxyMode,
+    /// The node that turns what the flows go to into a pod's address: their entries are in its table.
+    pub translator: String,
+    /// The node that the target runs on.
+    pub pod_node: String,
 }
 
 /// One port of the Service.
@@ -77,9 +82,9 @@ pub struct Place {
 #[derive(Debug, thiserror::Error)]
 #[error("{node}: {what}: {source}")]
 pub struct EvidenceError {
-    node: String,
-    what: &'static str,
-    source: io::Error,
+    pub(super) node: String,
+    pub(super) what: &'static str,
+    pub(super) source: io::Error,
 }
 
 impl Subject {
@@ -90,9 +95,15 @@ impl Subject {
         to: SocketAddr,
         from: SocketAddr,
     ) -> bool {
-        self.ports.iter().filter(|port| port.protocol == protocol).any(|port| {
+        self.is_service(protocol, to) || self.is_service(protocol, from)
+    }
+
+    /// Whether this end of a flow is the Service's or one of its pods'.
+    pub(super) fn is_service(&self, protocol: Protocol, end: SocketAddr) -> bool {
+        let mut ports = self.ports.iter().filter(|port| port.protocol == protocol);
+        ports.any(|port| {
             let ports = [port.node_port, Some(port.service_port), Some(port.pod_port)];
-            [to, from].iter().any(|end| ports.contains(&Some(end.port())))
+            ports.contains(&Some(end.port()))
         })
     }
 }
@@ -100,8 +111,17 @@ impl Subject {
 /// Listeners that stand until [`Evidence::finish`] or until they are dropped.
 #[derive(Debug)]
 pub struct Evidence {
-    wake: EventFd,
+    orders: Arc<Mutex<Orders>>,
+    wake: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread is told.
+#[derive(Debug, Default)]
+struct Orders {
+    /// Processes to wait for.
+    await_ends: Vec<Awaited>,
+    stop: bool,
 }
 
 /// Opens all listeners; they stand when this returns.
@@ -115,7 +135,7 @@ pub fn start(places: &[Place], subject: &Subject, sink: &Sink) -> Result<Evidenc
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(io::Error::from);
     let epoll = epoll.map_err(failed("no epoll"))?;
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
-    let wake = wake.map_err(io::Error::from).map_err(failed("no eventfd"))?;
+    let wake = Arc::new(wake.map_err(io::Error::from).map_err(failed("no eventfd"))?);
     let add = |fd: &dyn AsFd, token| {
         let added = epoll.add(fd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, token));
         added.map_err(io::Error::from).map_err(failed("epoll"))
@@ -124,28 +144,61 @@ pub fn start(places: &[Place], subject: &Subject, sink: &Sink) -> Result<Evidenc
     let mut listeners = Vec::new();
     for (index, place) in places.iter().enumerate() {
         let listener = Listener::open(place, subject)?;
-        for (source, fd) in listener.sockets().into_iter().enumerate() {
-            add(&fd, (index * SOURCES.len() + source) as u64)?;
+        for fd in listener.sockets() {
+            add(&fd, index as u64)?;
         }
         listeners.push(listener);
     }
-    let mut listening = Listening { listeners, subject: subject.clone(), sink: sink.clone() };
+    let mut listening = Listening {
+        epoll,
+        wake: wake.clone(),
+        orders: Arc::default(),
+        listeners,
+        processes: Vec::new(),
+        subject: subject.clone(),
+        sink: sink.clone(),
+    };
+    let orders = listening.orders.clone();
     listening.rules_in_force();
     let thread = std::thread::Builder::new()
         .name("evidence".to_owned())
-        .spawn(move || listening.run(&epoll))
+        .spawn(move || listening.run())
         .map_err(failed("no thread"))?;
-    Ok(Evidence { wake, thread: Some(thread) })
+    Ok(Evidence { orders, wake, thread: Some(thread) })
 }
 
 impl Evidence {
-    /// Takes in what has been told so far, and ends.
+    /// Waits, from now on, for the end of a process; `is_still_there` says whether its id was not
+    /// another's by the time that there was a descriptor for it.
+    ///
+    /// # Errors
+    /// It has gone already, or this kernel gives no descriptors for processes (before 5.3).
+    pub fn await_end(
+        &self,
+        process: Process,
+        is_still_there: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
+        let awaited = Awaited::open(process)?;
+        if !is_still_there() {
+            return Err(Errno::ESRCH.into());
+        }
+        self.order(|orders| orders.await_ends.push(awaited));
+        Ok(())
+    }
+
+    /// Takes in what has been told so far, tells it, and ends.
     pub fn finish(mut self) {
         self.stop();
     }
 
-    fn stop(&mut self) {
+    fn order(&self, order: impl FnOnce(&mut Orders)) {
+        // Nothing that holds the lock can leave half an order behind.
+        order(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
         let _ = self.wake.write(1);
+    }
+
+    fn stop(&mut self) {
+        self.order(|orders| orders.stop = true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -158,87 +211,100 @@ impl Drop for Evidence {
     }
 }
 
-/// The sockets of a listener, in the order of their tokens.
-const SOURCES: [Source; 3] = [Source::NodeRules, Source::NodeConntrack, Source::NodePackets];
-
-/// One node's sockets.
-#[derive(Debug)]
-struct Listener {
-    node: String,
-    commits: Socket,
-    rules: Rules,
-    entries: Socket,
-    packets: Packets,
-    /// When each source was last known to have told all.
-    heard: [Stamp; SOURCES.len()],
-}
-
-impl Listener {
-    /// Opens the sockets from a thread that enters the node's network namespace and ends: a socket
-    /// stays in the namespace that it was opened in.
-    fn open(place: &Place, subject: &Subject) -> Result<Self, EvidenceError> {
-        let mode = subject.mode;
-        let failed = |what, source| EvidenceError { node: place.node.clone(), what, source };
-        let opened = std::thread::scope(|scope| {
-            let inside = scope.spawn(|| {
-                let namespace = File::open(format!("/proc/{}/ns/net", place.pid))
-                    .map_err(|error| failed("its network namespace", error))?;
-                setns(namespace, CloneFlags::CLONE_NEWNET)
-                    .map_err(|error| failed("its network namespace", error.into()))?;
-                let groups =
-                    [netlink::CONNTRACK_NEW, netlink::CONNTRACK_UPDATE, netlink::CONNTRACK_DESTROY];
-                let socket = |groups: &[u32]| {
-                    Socket::open(groups).map_err(|error| failed("a netlink socket", error))
-                };
-                let rules = Rules::open(mode).map_err(|error| failed("a netlink socket", error))?;
-                let packets = Packets::open().map_err(|error| failed("a packet socket", error))?;
-                let heard = [(); SOURCES.len()].map(|()| Stamp::now());
-                let node = place.node.clone();
-                let commits = socket(&[netlink::NFTABLES])?;
-                Ok(Self { node, commits, rules, entries: socket(&groups)?, packets, heard })
-            });
-            inside.join()
-        });
-        opened.unwrap_or_else(|_| Err(failed("a thread", io::Error::other("it panicked"))))
-    }
-
-    fn sockets(&self) -> [&dyn AsFd; SOURCES.len()] {
-        [&self.commits, &self.entries, &self.packets]
-    }
-}
-
 /// The thread that reads all sockets.
 struct Listening {
+    epoll: Epoll,
+    wake: Arc<EventFd>,
+    orders: Arc<Mutex<Orders>>,
     listeners: Vec<Listener>,
+    processes: Vec<Awaited>,
     subject: Subject,
     sink: Sink,
 }
 
 impl Listening {
-    fn run(mut self, epoll: &Epoll) {
+    fn run(mut self) {
         // SAFETY: takes numbers only; 0 is the calling thread. Where it is not allowed, events are
         // read later, and their times are upper bounds all the same.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
         let mut events = [EpollEvent::empty(); 16];
-        loop {
-            let ready = match epoll.wait(&mut events, EpollTimeout::NONE) {
+        let mut stopped = false;
+        while !stopped {
+            let ready = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
                 Ok(ready) => ready,
                 Err(Errno::EINTR) => continue,
-                Err(_) => return,
+                Err(_) => break,
             };
-            let stopped = events[..ready].iter().any(|event| event.data() == WAKE);
+            let at = Stamp::now();
+            for event in &events[..ready] {
+                match event.data() {
+                    WAKE => stopped = self.take_orders(),
+                    token if token >= PROCESSES => {
+                        self.look(token - PROCESSES, event.events(), at.clone());
+                    }
+                    _ => {}
+                }
+            }
             // All of them, so that none of them is behind another for long.
             for index in 0..self.listeners.len() {
                 self.hear(index);
             }
-            if stopped {
-                return;
-            }
         }
+        self.tell_the_rest();
+    }
+
+    /// Takes over the processes to wait for; gives whether to stop.
+    fn take_orders(&mut self) -> bool {
+        let _ = self.wake.read();
+        let orders =
+            std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        for awaited in orders.await_ends {
+            // Told of changes only: one that has ended would wake this thread for ever.
+            let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+            let token = PROCESSES + self.processes.len() as u64;
+            let _ = self.epoll.add(&awaited, EpollEvent::new(flags, token));
+            self.processes.push(awaited);
+        }
+        orders.stop
+    }
+
+    fn look(&mut self, process: u64, flags: EpollFlags, at: Stamp) {
+        let awaited = usize::try_from(process).ok().and_then(|i| self.processes.get_mut(i));
+        if let Some(end) = awaited.and_then(|awaited| awaited.look(flags, at)) {
+            let _ = self.sink.send(end);
+        }
+    }
+
+    /// Tells all that was not told as it came: that the nodes' tables still hold, too.
+    fn tell_the_rest(mut self) {
+        for index in 0..self.listeners.len() {
+            self.entries_that_stand(index);
+        }
+        let ends = self.processes.iter_mut().filter_map(Awaited::finish);
+        let packets = self.listeners.into_iter().flat_map(Listener::finish);
+        for seen in ends.chain(packets) {
+            let _ = self.sink.send(seen);
+        }
+    }
+
+    fn entries_that_stand(&mut self, index: usize) {
+        let listener = &mut self.listeners[index];
+        let Some(table) = &mut listener.table else { return };
+        // Where it can't be read, that an entry stands is not known; what was told of ends still holds.
+        let entries = conntrack::standing(table, &listener.node, &self.subject).unwrap_or_default();
+        self.tell_entries(entries);
     }
 }
 
 impl Listening {
+    fn tell_entries(&self, events: Vec<Event<Stamp>>) {
+        let at = Stamp::now();
+        for event in events {
+            let seen = Observation::at_most(at.clone(), Source::NodeConntrack, event);
+            let _ = self.sink.send(seen);
+        }
+    }
+
     /// Tells what the rules do before anything has changed.
     fn rules_in_force(&mut self) {
         for index in 0..self.listeners.len() {
@@ -302,19 +368,14 @@ impl Listening {
     fn hear_entries(&mut self, index: usize) {
         loop {
             let listener = &mut self.listeners[index];
-            let mut events = Vec::new();
-            let read = listener.entries.read(|message| {
-                events.extend(conntrack::event(&message, &listener.node, &self.subject));
+            let Some(entries) = &mut listener.entries else { return };
+            let mut told = Vec::new();
+            let read = entries.read(|message| {
+                told.extend(conntrack::event(&message, &listener.node, &self.subject));
             });
-            let at = Stamp::now();
             match read {
-                Ok(true) => {
-                    for event in events {
-                        let seen = Observation::at_most(at.clone(), Source::NodeConntrack, event);
-                        let _ = self.sink.send(seen);
-                    }
-                }
-                Ok(false) => return self.all_heard(index, Source::NodeConntrack, at),
+                Ok(true) => self.tell_entries(told),
+                Ok(false) => return self.all_heard(index, Source::NodeConntrack, Stamp::now()),
                 Err(error) => {
                     self.gap(index, Source::NodeConntrack, error);
                     if error != Errno::ENOBUFS {
@@ -329,23 +390,7 @@ impl Listening {
         loop {
             let listener = &mut self.listeners[index];
             match listener.packets.next(&self.subject) {
-                Ok(Some(packet)) => {
-                    let event = Event::Packet {
-                        node: listener.node.clone(),
-                        interface: packet.interface,
-                        out: packet.out,
-                        kind: packet.what.kind,
-                        protocol: packet.what.protocol,
-                        sender: packet.what.sender,
-                        from: packet.what.from,
-                        to: packet.what.to,
-                        icmp_code: packet.what.code,
-                    };
-                    let place =
-                        if packet.stamped { Observation::exact } else { Observation::at_most };
-                    let at = Stamp::runner(packet.at_ns);
-                    let _ = self.sink.send(place(at, Source::NodePackets, event));
-                }
+                Ok(Some(packet)) => listener.packet(packet),
                 Ok(None) => {
                     if listener.packets.dropped() > 0 {
                         self.gap(index, Source::NodePackets, Errno::ENOBUFS);

@@ -6,9 +6,13 @@
 mod conntrack;
 pub mod counters;
 mod listen;
+mod listener;
 mod netlink;
 pub(crate) mod packets;
+mod processes;
+mod repeats;
 mod rules;
 pub(crate) mod tap;
 
 pub use listen::{Evidence, EvidenceError, Place, Subject, SubjectPort, start};
+pub use processes::Process;

@@ -22,15 +22,14 @@ use nix::sys::socket::{
 
 /// Entries of the connection tracking table that are new.
 pub(super) const CONNTRACK_NEW: u32 = 1;
-/// Entries of it that changed.
-pub(super) const CONNTRACK_UPDATE: u32 = 2;
 /// Entries of it that are gone.
 pub(super) const CONNTRACK_DESTROY: u32 = 3;
 /// Changes of nftables' rules, and the commits that they belong to.
 pub(super) const NFTABLES: u32 = 7;
 
-/// What may wait for this program before the kernel drops events; it says so then.
-const RECEIVE_BUFFER: usize = 8 << 20;
+/// What may wait for this program before the kernel drops events; it says so then. An event takes
+/// about 1 KiB of it: this is room for the entries of all flows that a trial can have, ended at once.
+const RECEIVE_BUFFER: usize = 64 << 20;
 /// Larger than any message of the groups above; a dump's parts fit, too.
 const LARGEST: usize = 64 << 10;
 
@@ -70,10 +69,7 @@ impl Socket {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkNetFilter;
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
-        // Beyond the usual limit only with CAP_NET_ADMIN; without it, as much as is allowed.
-        if setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
-            let _ = setsockopt(&fd, sockopt::RcvBuf, &RECEIVE_BUFFER);
-        }
+        enlarge(&fd);
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         for group in groups {
             join(&fd, *group)?;
@@ -203,6 +199,14 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = Raw<'_>> {
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(raw)
     })
+}
+
+/// Gives a socket as large a receive buffer as it may have: beyond the usual limit only with
+/// CAP_NET_ADMIN. Memory is taken only for what waits in it.
+pub(super) fn enlarge(fd: &impl AsFd) {
+    if setsockopt(fd, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        let _ = setsockopt(fd, sockopt::RcvBuf, &RECEIVE_BUFFER);
+    }
 }
 
 fn join(fd: &OwnedFd, group: u32) -> io::Result<()> {

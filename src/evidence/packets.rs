@@ -49,7 +49,7 @@ pub(super) struct Packet {
 }
 
 /// What a packet says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct What {
     pub kind: PacketKind,
     pub protocol: Protocol,
@@ -65,16 +65,20 @@ pub(crate) struct What {
 impl Packets {
     /// Opens a socket for this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        Tap::open(&filter(), None).map(Self)
+        Tap::open(&filter()).map(Self)
     }
 
-    /// The next packet that is about the Service; `None` if there is none now.
+    /// The next packet to a client of the Service, or about a client's; `None` if there is none now.
     pub fn next(&mut self, subject: &Subject) -> Result<Option<Packet>, Errno> {
         loop {
             let mut headers = [0; HEADERS];
             let Some(heard) = self.0.next(&mut headers)? else { return Ok(None) };
             let Some(what) = understand(&headers[..heard.length]) else { continue };
-            if !subject.is_of_service(what.protocol, what.to, what.from) {
+            let service = match what.kind {
+                PacketKind::Unreachable => what.to,
+                PacketKind::Rst | PacketKind::Fin => what.from,
+            };
+            if !subject.is_service(what.protocol, service) {
                 continue;
             }
             let Heard { at_ns, stamped, out, .. } = heard;

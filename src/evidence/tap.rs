@@ -11,6 +11,7 @@ use nix::libc;
 use nix::sys::socket::{ControlMessageOwned, LinkAddr, MsgFlags, recvmsg, setsockopt, sockopt};
 use socket2::{Domain, SockAddr, SockFilter, Type};
 
+use super::netlink;
 use crate::clock::WallClock;
 
 /// A packet socket of one network namespace.
@@ -37,18 +38,14 @@ pub(crate) struct Heard {
 }
 
 impl Tap {
-    /// Opens a socket for this thread's network namespace, with room for this many bytes of
-    /// packets that were not read yet, if it may; else the system's default.
-    pub fn open(filter: &[SockFilter], room: Option<usize>) -> io::Result<Self> {
+    /// Opens a socket for this thread's network namespace.
+    pub fn open(filter: &[SockFilter]) -> io::Result<Self> {
         // Without a protocol it hears nothing yet: the filter comes first.
         let socket = socket2::Socket::new(Domain::PACKET, Type::DGRAM, None)?;
         socket.set_nonblocking(true)?;
+        netlink::enlarge(&socket);
         socket.attach_filter(filter)?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-        if let Some(room) = room {
-            // Where that is not allowed, more may be dropped, and that is counted.
-            let _ = setsockopt(&socket, sockopt::RcvBufForce, &room);
-        }
         socket.bind(&all_interfaces())?;
         let control = nix::cmsg_space!(libc::timespec);
         Ok(Self { socket, control, wall: WallClock::default() })

@@ -14,9 +14,6 @@ use crate::evidence::packets::{HEADERS, filter, understand};
 use crate::evidence::tap::Tap;
 use crate::observation::PacketKind;
 
-/// Room for unread packets, bytes: some thousands may come at once.
-const ROOM: usize = 8 << 20;
-
 /// The ends of flows that were heard.
 #[derive(Debug)]
 pub struct Ends {
@@ -35,7 +32,7 @@ struct Heard {
 impl Ends {
     /// Hears the ends of this thread's network namespace; `None` where that is not allowed.
     pub fn listen() -> Option<Self> {
-        let tap = Tap::open(&filter(), Some(ROOM)).ok()?;
+        let tap = Tap::open(&filter()).ok()?;
         Some(Self { tap, heard: HashMap::new() })
     }
 

@@ -9,6 +9,7 @@ mod folders;
 mod go_v01;
 mod io;
 mod layout;
+mod packed;
 mod run;
 
 use std::collections::BTreeMap;
@@ -73,7 +74,10 @@ pub struct Trial {
     /// The checks that held before the trigger, in their order, with their figures.
     #[serde(default)]
     pub checks: Vec<Check>,
-    /// Every observation, in the order of time.
+    /// Every observation, in the order of time. What kernels told of many flows at a time stands on one
+    /// line, with each one's own time.
+    #[serde(with = "packed")]
+    #[schemars(with = "Vec<packed::Line>")]
     pub observations: Vec<Observation>,
     /// What became of each flow; judged from `observations`.
     pub flows: Vec<FlowRecord>,

@@ -96,6 +96,15 @@ impl Entry {
         (self.via == Via::ClusterIp).then_some(self.tcp.ip())
     }
 
+    /// The node that turns where they go into a pod's address: a hostPort is the pod's node's, and
+    /// another node only leads there.
+    pub fn translator<'a>(&'a self, pod_node: &'a str) -> &'a str {
+        match self.via {
+            Via::HostPort => pod_node,
+            Via::NodePort | Via::ClusterIp | Via::Pod => &self.node,
+        }
+    }
+
     /// The family of their addresses.
     pub fn family(&self) -> IpFamily {
         if self.tcp.is_ipv6() { IpFamily::Ipv6 } else { IpFamily::Ipv4 }

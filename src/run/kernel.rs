@@ -1,11 +1,13 @@
-//! The kernel's counters in a trial: whose they are, when they are read, what they say of our own
-//! buffers.
+//! The kernel in a trial: whose counters are read and when, what they say of our own buffers, and what
+//! is listened to.
 //!
-//! Takes the cluster's nodes and pods; has [`Counters`] read and tell them. Judges nothing.
+//! Takes the cluster's nodes and pods; has [`Counters`] and [`Listeners`] tell what they see. Judges
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::evidence::Listeners;
 use super::limits::Machine;
 use super::preflight::{self, Failure, held};
 use crate::cluster::{Cluster, Node};
@@ -16,9 +18,10 @@ use crate::record::Check;
 use crate::watch::PodsView;
 use crate::workload::CONTAINER;
 
-/// The counters of one trial.
+/// What is read of the kernel in one trial.
 pub struct Kernel {
     counters: Counters,
+    listeners: Option<Listeners>,
     /// Pods whose counters can't be read, and why.
     uncounted: BTreeMap<String, String>,
 }
@@ -26,11 +29,20 @@ pub struct Kernel {
 impl Kernel {
     /// Counters that are told to `sink`.
     pub fn new(sink: Sink) -> Self {
-        Self { counters: Counters::new(sink), uncounted: BTreeMap::new() }
+        Self { counters: Counters::new(sink), listeners: None, uncounted: BTreeMap::new() }
     }
 
-    /// Reads, from now on, those of the nodes and of each pod whose container runs.
+    /// Has these listeners go on until the end.
+    pub fn listen(&mut self, listeners: Listeners) {
+        self.listeners = Some(listeners);
+    }
+
+    /// Reads, from now on, the counters of the nodes and of each pod whose container runs, and waits for
+    /// the ends of those containers where evidence is to be had.
     pub fn watch(&mut self, cluster: &dyn Cluster, pods: &PodsView) {
+        if let Some(listeners) = &mut self.listeners {
+            listeners.await_ends(cluster, pods);
+        }
         let proc = |pid: i32| PathBuf::from(format!("/proc/{pid}"));
         for node in cluster.nodes() {
             let place = Place::Node(node.name.clone());
@@ -61,17 +73,19 @@ impl Kernel {
         self.counters.mark();
     }
 
-    /// Reads the pods' and tells those that moved.
+    /// Reads the nodes' and the pods' and tells those that moved.
     pub fn look(&mut self) {
         self.counters.look();
     }
 
-    /// Tells all for the last time; gives a warning for each pod of which nothing is known.
+    /// Tells all for the last time; gives a warning for each pod and process of which nothing is known.
     pub fn finish(mut self) -> Vec<String> {
+        let mut warnings = self.listeners.map(Listeners::finish).unwrap_or_default();
         self.counters.finish();
         let warning =
             |(pod, reason)| format!("what the sockets of pod {pod} dropped is not known: {reason}");
-        self.uncounted.into_iter().map(warning).collect()
+        warnings.extend(self.uncounted.into_iter().map(warning));
+        warnings
     }
 
     /// What a pod's sockets have dropped since they are watched; `None` where that is not known.

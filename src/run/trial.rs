@@ -28,7 +28,6 @@ use super::pace;
 use super::preflight::{self, Failure, held};
 use super::signals::Stop;
 use crate::clock::{self, ClockRelation};
-use crate::evidence::Evidence;
 use crate::flow::dials::{Dials, DialsState};
 use crate::flow::{self, Flows};
 use crate::observation::{Seen, Sink, Target};
@@ -70,7 +69,6 @@ struct Run<'a> {
     log: Option<Watching<LogView>>,
     flows: Option<Flows>,
     dials: Option<Dials>,
-    evidence: Option<Evidence>,
     /// What the record should say of how it was measured.
     warnings: Vec<String>,
     kernel: Kernel,
@@ -105,7 +103,6 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> (Tri
         log: None,
         flows: None,
         dials: None,
-        evidence: None,
         warnings: Vec::new(),
         target: None,
         started_at: jiff::Timestamp::now(),
@@ -168,8 +165,9 @@ impl Run<'_> {
         self.endpoint_is_target(&target.uid).await?;
         self.checks.push(held::endpoint_is_target(format!("pod {}", target.pod)));
         preflight::dial(&entry, &target.uid, PREFLIGHT_LIMIT).await?;
+        let target = Target { entry_node: entry.node.clone(), ..target };
         if config.evidence {
-            self.listen(ports, &entry);
+            self.listen(ports, &entry, &target);
         }
         self.checks.push(held::rules_programmed(entry.words()));
         self.kernel.watch(cluster, &self.pods.view());
@@ -191,7 +189,7 @@ impl Run<'_> {
         preflight::by_target(&target.uid, &instance, answered)?;
         let all = states.len();
         self.checks.push(held::flows_answered(format!("{all} of {all} within {took:.0} ms")));
-        let target = Target { instance, entry_node: entry.node.clone(), ..target };
+        let target = Target { instance, ..target };
         self.target = Some(target.clone());
         self.clocks_bounded(&target.uid)?;
         let pods = self.all_ready(&target).await?;
@@ -246,11 +244,16 @@ impl Run<'_> {
 
     /// Opens the evidence's listeners. They must stand before the first flow: the kernel tells of
     /// an entry's end only where somebody listened when it was made.
-    fn listen(&mut self, ports: NodePorts, entry: &Entry) {
+    fn listen(&mut self, ports: NodePorts, entry: &Entry, target: &Target) {
         let nodes = self.context.cluster.nodes();
         let mode = self.context.arm.cluster.proxy_mode;
-        match evidence::start(nodes, &self.workload, ports, entry, mode, &self.sink) {
-            Ok(evidence) => self.evidence = evidence,
+        match evidence::start(nodes, &self.workload, ports, entry, mode, target, &self.sink) {
+            Ok(Some(listeners)) => {
+                self.checks.push(evidence::check(listeners.nodes.join(", ")));
+                self.kernel.listen(listeners);
+            }
+            // The record says so, and its causes are inferred: no matter of this trial.
+            Ok(None) => self.checks.push(evidence::check("none: this provider enters no node")),
             Err(error) => self.warnings.push(format!("no kernel evidence: {error}")),
         }
     }

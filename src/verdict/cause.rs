@@ -4,13 +4,13 @@
 //! A cause is `measured` only where each link of its chain was recorded in this trial; without
 //! kernel evidence that is so for what the app itself declared, and for little else.
 
-use super::chain;
+use super::chain::{self, Ended};
 use super::fate::{Ending, Story, Untold};
 use super::kernel::Kernel;
 use super::world::{Drops, Of, Timed, World, ms_between};
 use super::{Basis, Cause, Fate};
 use crate::config::Sigterm;
-use crate::observation::{Event, Observation, PacketKind, Protocol};
+use crate::observation::{Event, Observation, Protocol};
 
 /// The cause; `None` where nothing that was recorded suggests one.
 pub(super) fn cause(
@@ -23,29 +23,40 @@ pub(super) fn cause(
     if let Some(untold) = ending.untold {
         return Some(measured(our_doing(untold)));
     }
+    if ending.fate == Fate::Survived {
+        return chain::survived(story, world, kernel);
+    }
     let time = ending.time?;
-    let sent = |kind| chain::ended_by_target(story, kind, time, kernel);
-    let with_packet = |cause: Option<Cause>, kind| {
-        cause.map(|cause| Cause { chain: sent(kind).into_iter().collect(), ..cause })
-    };
-    match ending.fate {
-        Fate::Drained => {
-            let text = "the app announced the end (bye) and closed";
-            with_packet(Some(measured(text.to_owned())), PacketKind::Fin)
-        }
-        Fate::Closed => with_packet(cut(time, world, sigterm), PacketKind::Fin),
-        Fate::Reset => with_packet(
-            declared_reset(story, time, world).or_else(|| cut(time, world, sigterm)),
-            PacketKind::Rst,
-        ),
-        Fate::Rehomed => {
-            chain::rehomed(story, time, world, kernel).or_else(|| rehomed(story, time, world))
-        }
+    let cause = match ending.fate {
+        Fate::Drained => Some(measured("the app announced the end (bye) and closed".to_owned())),
+        Fate::Closed => cut(time, world, sigterm),
+        Fate::Reset => declared_reset(story, time, world).or_else(|| cut(time, world, sigterm)),
+        Fate::Rehomed => chain::rehomed(story, time, world, kernel)
+            .or_else(|| chain::restarted(story, time, world))
+            .or_else(|| rehomed(story, time, world)),
         Fate::Refused => chain::refused(story, time, world, kernel)
             .or_else(|| Some(refused(ending.by, time, world))),
-        Fate::Unreachable => Some(inferred(icmp(ending.by))),
+        Fate::Unreachable => chain::unreachable(story, ending, world, kernel)
+            .or_else(|| Some(inferred(icmp(ending.by)))),
         Fate::Silent => chain::silent(story, world, kernel).or_else(|| silent(story, world)),
         Fate::Survived | Fate::Severed | Fate::NotMeasured => None,
+    };
+    with_packet(cause, chain::ended(story, ending, world, kernel))
+}
+
+/// The cause of a TCP flow's end, with the chain that was recorded of it. Where the process ended with
+/// the flow, that the kernel closed its sockets is no inference.
+fn with_packet(cause: Option<Cause>, ended: Option<Ended>) -> Option<Cause> {
+    let Some(Ended { chain, exit }) = ended else { return cause };
+    match (cause, exit) {
+        (Some(cause), Some(_)) => Some(Cause { basis: Basis::Measured, chain, ..cause }),
+        (Some(cause), None) => Some(Cause { chain, ..cause }),
+        (None, Some(code)) => {
+            let code = code.map_or(String::new(), |code| format!(" (exit code {code})"));
+            let text = format!("the app's process ended{code}, and the kernel closed its sockets");
+            Some(Cause { chain, ..measured(text) })
+        }
+        (None, None) => None,
     }
 }
 

@@ -3,18 +3,19 @@
 //! Takes a flow's evidence and the world around it; gives a cause that is `measured`, or none where
 //! a link is missing or a source may have missed one. What is inferred is for [`super::cause`].
 
-use super::fate::Story;
-use super::kernel::Kernel;
+use super::fate::{Ending, Story};
+use super::kernel::{Kernel, Sought};
+use super::links::{self, CLOSES_WITHIN_MS, endpoint, exit, of_app};
+use super::refusals::{Met, Refuser, limiter, refuser};
 use super::world::{Timed, World, ms_between};
-use super::{Basis, Cause, Link, LinkKind};
+use super::{Cause, Fate, Link, LinkKind};
 use crate::clock::Ms;
-use crate::config::Via;
-use crate::observation::{DestroyedBy, Event, Observation, PacketKind, Source};
+use crate::observation::{DestroyedBy, Event, PacketKind, Source};
 
 const ALL: [Source; 3] = [Source::NodeRules, Source::NodeConntrack, Source::NodePackets];
 
 /// Another pod answers: the endpoint, the rules of the node that the flow enters by, the entry that
-/// a process destroyed, the entry that leads elsewhere, the answer.
+/// was destroyed, the entry that leads elsewhere, the answer; and the refusals that came before it.
 pub(super) fn rehomed(
     story: &Story,
     moved: Timed,
@@ -25,189 +26,277 @@ pub(super) fn rehomed(
     // The answer came through this entry, so it was made before; it can have been read after. What
     // led to it was told before it, by the same reader.
     let elsewhere = evidence.elsewhere()?;
+    let until = elsewhere.time.at;
+    let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= until)?;
     // What kube-proxy has no part in has no link of its.
-    let (rules, sources) = match evidence.via().is_of_service() {
+    let of_service = evidence.via().is_of_service();
+    let rules = match of_service {
         true => {
-            let rules = evidence.rules_without_target().filter(|rules| rules.at <= elsewhere.at)?;
-            (Some(rules), &[Source::NodeRules, Source::NodeConntrack][..])
+            let out = evidence.rules_without_target().filter(|rules| rules.time.at <= until)?;
+            let to = evidence.rules_to(elsewhere.what.answered_by);
+            Some((out, to.filter(|rules| rules.time.at <= until)?))
         }
-        false => (None, &[Source::NodeConntrack][..]),
+        false => None,
     };
-    let destroyed = evidence.destroyed().filter(|entry| entry.at <= elsewhere.at)?;
-    if evidence.missed(sources, elsewhere.at.max(moved.at)) {
+    let sources = [Source::NodeConntrack, Source::NodeRules];
+    let sources = if of_service { &sources[..] } else { &sources[..1] };
+    if evidence.missed(sources, until.max(moved.at)) {
         return None;
     }
-    let by = match destroyed.event {
-        Event::Conntrack { by: Some(DestroyedBy::Process), .. } => "a process on the node deleted",
+    let mut chain = endpoint(world, moved.at);
+    if of_service {
+        // Without it nothing says what the rules were committed for.
+        chain.first()?;
+    }
+    chain.extend(exit(world, moved.at));
+    let met = Met::before(story, moved.at);
+    let refuser = met.as_ref().and_then(|met| refuser(story, met.first, kernel));
+    if let (Some(met), Some(refuser)) = (&met, &refuser) {
+        chain.push(refuser.link());
+        chain.push(Link::timed(LinkKind::Refused, met.first, Source::Flow));
+    }
+    if let Some((out, to)) = rules {
+        chain.push(Link::of(LinkKind::RulesWithoutTarget, out));
+        if to.time.at > out.time.at {
+            chain.push(Link::of(LinkKind::RulesToReplacement, to));
+        }
+    }
+    // The endpoint's, the app's and the rules' stories run side by side until all of them have led here.
+    chain.sort_by(|a, b| a.t_ms.total_cmp(&b.t_ms));
+    chain.push(Link::of(LinkKind::EntryDestroyed, destroyed));
+    chain.push(Link::of(LinkKind::EntryMade, elsewhere));
+    chain.push(Link::timed(LinkKind::Answered, moved, Source::Flow));
+    let by = match destroyed.what.by {
+        Some(DestroyedBy::Process) => "a process on the node deleted",
         _ => "the kernel dropped",
     };
-    let mut links = endpoint_links(world);
-    links.extend(rules.map(|rules| Link::of(LinkKind::RulesWithoutTarget, rules)));
-    links.push(Link::of(LinkKind::EntryDestroyed, destroyed));
-    links.push(Link::of(LinkKind::EntryMade, elsewhere));
-    links.push(Link::timed(LinkKind::Answered, moved, Source::Flow));
-    let node = node_of(destroyed);
+    let (node, at) = (destroyed.node, destroyed.time.at);
     let how = match rules {
-        Some(rules) => format!(
-            "the rules of {node} left the pod out at {:.1} ms, {by} the flow's conntrack entry {:.1} ms \
-             later",
-            rules.at.ms(),
-            ms_between(destroyed.at, rules.at),
-        ),
-        None => {
-            let at = destroyed.at.ms();
-            format!("{by} the flow's conntrack entry at {at:.1} ms ({node})")
+        Some((out, to)) => {
+            let led = match to.time.at > out.time.at {
+                true => format!(" and led to the replacement at {:.1} ms", to.time.at.ms()),
+                false => String::new(),
+            };
+            format!(
+                "the rules of {node} left the pod out at {:.1} ms{led}, {by} the flow's conntrack entry \
+                 {:.1} ms after that",
+                out.time.at.ms(),
+                ms_between(at, to.time.at.max(out.time.at)),
+            )
         }
+        None => format!("{by} the flow's conntrack entry at {:.1} ms ({node})", at.ms()),
     };
-    let text = format!("{how}, and the next datagram went to the replacement");
-    Some(measured(text, links))
+    let mut text = format!("{how}, and the next datagram went to the replacement");
+    if let Some(met) = met {
+        text += &format!("; until then {}", met.words(refuser.as_ref()));
+    }
+    Some(links::measured(text, chain))
 }
 
-/// An ICMP refusal: from the pod's own network namespace, or made by the node that the flow enters
-/// by.
+/// Another process of the same pod answers: the first one's end, the new one's start, the answer.
+pub(super) fn restarted(story: &Story, moved: Timed, world: &World) -> Option<Cause> {
+    let (first, other) = (story.spans.first()?, story.other()?);
+    let (ended, code) = world.process_exit?;
+    let started = world.started.iter().find(|started| started.instance == other.by.instance)?;
+    if first.by.uid != other.by.uid || !started.time.may_precede(moved) {
+        return None;
+    }
+    let mut chain = vec![Link::timed(LinkKind::ProcessExit, ended, Source::NodeProcesses)];
+    let refused = Met::before(story, moved.at);
+    if let Some(met) = &refused {
+        chain.push(Link::timed(LinkKind::Refused, met.first, Source::Flow));
+    }
+    chain.push(Link::timed(LinkKind::AppStarted, started.time, Source::ProbeLog));
+    chain.push(Link::timed(LinkKind::Answered, moved, Source::Flow));
+    let mut text = format!(
+        "the container was restarted: its process ended at {:.1} ms{}, and another one began to answer in \
+         the same pod",
+        ended.at.ms(),
+        code.map_or(String::new(), |code| format!(" (exit code {code})")),
+    );
+    if let Some(met) = refused {
+        text += &format!("; until then {}", met.words(None));
+    }
+    Some(links::measured(text, chain))
+}
+
+/// An ICMP refusal: from the pod's own network namespace, or made by a node.
 pub(super) fn refused(story: &Story, at: Timed, world: &World, kernel: &Kernel) -> Option<Cause> {
+    let refuser = refuser(story, at, kernel)?;
     let evidence = kernel.of(story.id, story.protocol)?;
+    let counted = |node| limiter(world, node, evidence.pod.ip());
+    let mut chain = of_app(world, at.at);
+    let text = match &refuser {
+        Refuser::Pod(packet) => format!(
+            "ICMP port unreachable from the pod's own network namespace ({} on {}), {:.1} ms before the \
+             flow met it{}",
+            packet.what.interface,
+            packet.node,
+            ms_between(at.at, packet.time.at),
+            counted(None),
+        ),
+        Refuser::Rules { packet, rejecting } => {
+            let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= at.at);
+            chain.push(Link::of(LinkKind::RulesReject, rejecting));
+            chain.extend(destroyed.map(|entry| Link::of(LinkKind::EntryDestroyed, entry)));
+            format!(
+                "ICMP port unreachable made by {}, whose rules reject the Service since {:.1} ms{}",
+                packet.node,
+                rejecting.time.at.ms(),
+                counted(Some(packet.node)),
+            )
+        }
+        Refuser::Node { packet, destroyed } => {
+            chain.push(Link::of(LinkKind::EntryDestroyed, destroyed));
+            format!(
+                "ICMP port unreachable made by {}, which has nothing at that port but an entry to the pod, \
+                 and that is gone since {:.1} ms",
+                packet.node,
+                destroyed.time.at.ms(),
+            )
+        }
+    };
+    chain.push(refuser.link());
+    chain.push(Link::timed(LinkKind::Refused, at, Source::Flow));
+    Some(links::measured(text, chain))
+}
+
+/// ICMP says that the target can't be reached.
+pub(super) fn unreachable(
+    story: &Story,
+    ending: &Ending,
+    world: &World,
+    kernel: &Kernel,
+) -> Option<Cause> {
+    let (at, by) = (ending.time?, ending.by?);
+    let evidence = kernel.of(story.id, story.protocol)?;
+    let Event::Unreachable { icmp_code: code @ Some(_), .. } = by.event else { return None };
     if evidence.missed(&[Source::NodePackets], at.at) {
         return None;
     }
-    let exiting = || {
-        let exiting = world.exiting.first()?;
-        Some(Link::timed(LinkKind::AppExits, exiting.time, Source::ProbeLog))
-    };
-    let mut links: Vec<Link> = exiting().into_iter().collect();
-    if let Some(packet) = evidence.sent_by_target(PacketKind::Unreachable, at.at) {
-        links.push(Link::of(LinkKind::Refusal, packet));
-        links.push(Link::timed(LinkKind::Refused, at, Source::Flow));
-        let text = format!(
-            "ICMP port unreachable from the pod's own network namespace ({}), {:.1} ms before the \
-             flow met it",
-            interface(packet),
-            ms_between(at.at, packet.at),
-        );
-        return Some(measured(text, links));
-    }
-    let packet = evidence.left_translator(PacketKind::Unreachable, at.at)?;
-    let why = match evidence.via() {
-        Via::NodePort | Via::ClusterIp => {
-            let rejecting = evidence.rejecting().filter(|rules| rules.at <= at.at)?;
-            links.push(Link::of(LinkKind::RulesReject, rejecting));
-            format!("whose rules reject the Service since {:.1} ms", rejecting.at.ms())
-        }
-        Via::HostPort => {
-            let destroyed = evidence.destroyed().filter(|entry| entry.at <= packet.at)?;
-            links.push(Link::of(LinkKind::EntryDestroyed, destroyed));
-            format!(
-                "which has nothing at that port but an entry to the pod, and that is gone since {:.1} ms",
-                destroyed.at.ms()
-            )
-        }
-        Via::Pod => return None,
-    };
-    links.push(Link::of(LinkKind::Refusal, packet));
-    links.push(Link::timed(LinkKind::Refused, at, Source::Flow));
-    Some(measured(format!("ICMP port unreachable made by {}, {why}", node_of(packet)), links))
+    let sought = Sought { kind: PacketKind::Unreachable, code, until: at.at };
+    let left = evidence.left_translator(sought)?;
+    let (packet, who) =
+        match (evidence.sent_by_target(sought), evidence.made_by_targets_node(sought)) {
+            (Some(packet), _) => (packet, "from the pod's own network namespace, seen at"),
+            (None, Some(packet)) => (packet, "made by the pod's node,"),
+            (None, None) => (left, "made by"),
+        };
+    let mut chain = of_app(world, at.at);
+    chain.push(Link::of(LinkKind::Refusal, packet));
+    chain.push(Link::timed(LinkKind::Refused, at, Source::Flow));
+    let code = code.unwrap_or_default();
+    let text = format!("ICMP destination unreachable (code {code}) {who} {}", packet.node);
+    Some(links::measured(text, chain))
 }
 
 /// A silence that nothing ends: the node that the flow enters by keeps the entry to the dead pod.
 pub(super) fn silent(story: &Story, world: &World, kernel: &Kernel) -> Option<Cause> {
     let evidence = kernel.of(story.id, story.protocol)?;
     let (end, _) = world.ended?;
-    let (exit, code) = world.container_exit?;
+    let (gone, code) = world.gone()?;
     let last = story.last_of_first()?;
-    let dead = ms_between(exit.at, last) >= 0.0;
-    if !dead || evidence.destroyed().is_some() || evidence.missed(&ALL, end.at) {
+    let dead = ms_between(gone.at, last) >= 0.0;
+    let stands = evidence.stands();
+    let entry_gone = evidence.destroyed().is_some() || evidence.read_at_end() && stands.is_none();
+    if !dead || entry_gone || evidence.missed(&ALL, end.at) {
         return None;
     }
-    let mut links = endpoint_links(world);
-    links.push(Link::timed(LinkKind::ContainerExit, exit, Source::PodWatch));
+    let mut chain = endpoint(world, Ms(i64::MAX));
+    chain.extend(exit(world, Ms(i64::MAX)));
     let rules = evidence.rules_without_target();
-    links.extend(rules.map(|rules| Link::of(LinkKind::RulesWithoutTarget, rules)));
+    chain.extend(rules.map(|rules| Link::of(LinkKind::RulesWithoutTarget, rules)));
+    chain.extend(stands.map(|entry| Link::of(LinkKind::EntryStands, entry)));
     let since = match rules {
         Some(rules) => {
-            format!("though its rules have left the pod out since {:.1} ms", rules.at.ms())
+            format!("though its rules have left the pod out since {:.1} ms", rules.time.at.ms())
         }
         None => "and its rules still lead there".to_owned(),
     };
-    let how = match evidence.via() {
-        Via::Pod => "the flow goes to its own address, which is nobody's".to_owned(),
-        Via::HostPort => {
-            "its node kept its conntrack entry to it until the observation ended".to_owned()
-        }
-        Via::NodePort | Via::ClusterIp => format!(
-            "the node that the flow enters by kept its conntrack entry to it until the observation \
-             ended, {since}"
-        ),
-    };
-    let text = format!("the pod is gone (code {code}), and {how}");
-    Some(measured(text, links))
+    let text = format!(
+        "the pod is gone{}, and the node that the flow enters by kept its conntrack entry to it until the \
+         observation ended, {since}{}",
+        code.map_or(String::new(), |code| format!(" (code {code})")),
+        limiter(world, None, evidence.pod.ip()),
+    );
+    Some(links::measured(text, chain))
 }
 
-/// A RST or FIN that the pod's own network namespace sent.
-pub(super) fn ended_by_target(
-    story: &Story,
-    kind: PacketKind,
-    at: Timed,
-    kernel: &Kernel,
-) -> Option<Link> {
+/// A flow that lives on: its entry leads to the target to the end, whatever the rules say.
+pub(super) fn survived(story: &Story, world: &World, kernel: &Kernel) -> Option<Cause> {
     let evidence = kernel.of(story.id, story.protocol)?;
-    let packet = evidence.sent_by_target(kind, at.at)?;
-    Some(Link::of(LinkKind::SentByPod, packet))
-}
-
-/// What the API told of the target's endpoint.
-fn endpoint_links(world: &World) -> Vec<Link> {
-    let story = &world.endpoint;
-    let kinds = [
-        (LinkKind::EndpointNotReady, story.not_ready),
-        (LinkKind::EndpointNotServing, story.not_serving),
-    ];
-    let link = |(kind, time): (LinkKind, Option<Timed>)| {
-        Some(Link::timed(kind, time?, Source::EndpointsliceWatch))
-    };
-    kinds.into_iter().filter_map(link).collect()
-}
-
-fn measured(text: String, mut chain: Vec<Link>) -> Cause {
-    chain.insert(0, Link::trigger());
-    Cause { text, basis: Basis::Measured, chain }
-}
-
-fn node_of(observation: &Observation) -> &str {
-    match &observation.event {
-        Event::Rules { node, .. } | Event::Conntrack { node, .. } | Event::Packet { node, .. } => {
-            node
+    let (end, _) = world.ended?;
+    let stands = evidence.stands()?;
+    if world.gone().is_some() || evidence.missed(&[Source::NodeRules], end.at) {
+        return None;
+    }
+    let mut chain = endpoint(world, Ms(i64::MAX));
+    let rules = evidence.rules_without_target();
+    chain.extend(rules.map(|rules| Link::of(LinkKind::RulesWithoutTarget, rules)));
+    chain.push(Link::of(LinkKind::EntryStands, stands));
+    let since = match rules {
+        Some(rules) => {
+            format!(
+                ", though the node's rules have left the pod out since {:.1} ms",
+                rules.time.at.ms()
+            )
         }
-        _ => "a node",
-    }
+        None => ", and the node's rules lead there".to_owned(),
+    };
+    let text = format!(
+        "the pod's process lives, and {} still holds the flow's conntrack entry to it{since}",
+        stands.node
+    );
+    Some(links::measured(text, chain))
 }
 
-fn interface(packet: &Observation) -> String {
-    match &packet.event {
-        Event::Packet { node, interface, .. } => format!("{interface} on {node}"),
-        _ => String::new(),
+/// How a TCP flow ended: SIGTERM, the drain's end or the process's, the packet that the pod's own
+/// namespace sent, and the flow that read it. `None` without that packet.
+pub(super) fn ended(
+    story: &Story,
+    ending: &Ending,
+    world: &World,
+    kernel: &Kernel,
+) -> Option<Ended> {
+    let at = ending.time?;
+    let evidence = kernel.of(story.id, story.protocol)?;
+    let kind = match ending.fate {
+        Fate::Reset => PacketKind::Rst,
+        Fate::Drained | Fate::Closed => PacketKind::Fin,
+        _ => return None,
+    };
+    if evidence.missed(&[Source::NodePackets], at.at) {
+        return None;
     }
+    let packet = evidence.sent_by_target(Sought { kind, code: None, until: at.at })?;
+    let instance = story.spans.last()?.by.instance.as_str();
+    let of_it = |other: &str| other == instance;
+    let sigterm = world.sigterms.iter().find(|s| of_it(s.instance) && s.time.may_precede(at));
+    let drained = world.drains_ended.iter().find(|d| of_it(d.instance) && d.time.may_precede(at));
+    // The kernel closes a process's sockets as it ends, and then says that it has ended. What an app
+    // resets itself, it resets before.
+    let forced = world.resets_forced.iter().any(|forced| of_it(forced.instance));
+    let exit = world.process_exit.filter(|(exit, _)| {
+        let after = ms_between(exit.at, packet.time.at);
+        !forced && (0.0..=CLOSES_WITHIN_MS).contains(&after)
+    });
+    let mut chain = vec![Link::trigger()];
+    chain.extend(sigterm.map(|s| Link::timed(LinkKind::Sigterm, s.time, Source::ProbeLog)));
+    if ending.fate == Fate::Drained {
+        chain.extend(drained.map(|d| Link::timed(LinkKind::DrainEnded, d.time, Source::ProbeLog)));
+    } else {
+        chain.extend(
+            exit.map(|(exit, _)| Link::timed(LinkKind::ProcessExit, exit, Source::NodeProcesses)),
+        );
+    }
+    chain.push(Link::of(LinkKind::SentByPod, packet));
+    chain.push(Link::timed(LinkKind::Ended, at, Source::Flow));
+    Some(Ended { chain, exit: exit.map(|(_, code)| code) })
 }
 
-impl Link {
-    /// The request that started it all.
-    fn trigger() -> Self {
-        let zero =
-            Timed { at: Ms(0), bound: crate::observation::Bound::Exact, plus_minus_ms: Some(0.0) };
-        Self::timed(LinkKind::Trigger, zero, Source::Runner)
-    }
-
-    fn of(what: LinkKind, observation: &Observation) -> Self {
-        let node = match &observation.event {
-            Event::Rules { .. } | Event::Conntrack { .. } | Event::Packet { .. } => {
-                Some(node_of(observation).to_owned())
-            }
-            _ => None,
-        };
-        Self { node, ..Self::timed(what, Timed::of(observation), observation.source) }
-    }
-
-    fn timed(what: LinkKind, time: Timed, source: Source) -> Self {
-        let Timed { at, bound, plus_minus_ms } = time;
-        Self { what, t_ms: at.ms(), bound, plus_minus_ms, source, node: None }
-    }
+/// The chain of a TCP flow's end.
+pub(super) struct Ended {
+    pub chain: Vec<Link>,
+    /// The process ended with it; its code, where that is known.
+    pub exit: Option<Option<i32>>,
 }

@@ -20,7 +20,8 @@ pub struct Findings {
     pub endpoint_not_serving_ms: Option<f64>,
     /// The target's endpoint was seen gone (at most).
     pub endpoint_removed_ms: Option<f64>,
-    /// The entry node's rules no longer name the target (kernel evidence; null without).
+    /// None of the Service's ports led new flows to the target any more in the entry node's rules (kernel
+    /// evidence; null without, and where some of it was missed).
     pub rules_removed_ms: Option<f64>,
     /// The last TCP flow's end; null unless each of them has a known one.
     pub last_tcp_end_ms: Option<f64>,
@@ -32,6 +33,8 @@ pub struct Findings {
     pub first_refused_ms: Option<f64>,
     /// Another pod's endpoint was seen ready after the trigger (at most).
     pub replacement_ready_ms: Option<f64>,
+    /// The process of the target's container ended (kernel evidence; at most).
+    pub process_exit_ms: Option<f64>,
     /// The target's container was seen terminated (at most).
     pub container_exit_ms: Option<f64>,
     /// Its exit code.
@@ -45,7 +48,8 @@ pub struct Findings {
     /// Last TCP end to ready=false (exit behaviour): the Service still calls it ready; negative
     /// when it stopped doing so before.
     pub dead_ready_window_ms: Option<f64>,
-    /// Last TCP end to the entry node's rules (kernel evidence; null without).
+    /// Last TCP end to `rules_removed_ms` (exit behaviour): new connections still go to a dead pod;
+    /// negative when the rules had left it out before.
     pub dead_rule_window_ms: Option<f64>,
     /// What is left of the drain window when the last UDP flow has moved (drain behaviour).
     pub unused_drain_ms: Option<f64>,
@@ -70,6 +74,7 @@ impl Findings {
             ("last_rehomed_ms", self.last_rehomed_ms),
             ("first_refused_ms", self.first_refused_ms),
             ("replacement_ready_ms", self.replacement_ready_ms),
+            ("process_exit_ms", self.process_exit_ms),
             ("container_exit_ms", self.container_exit_ms),
             ("container_exit_code", self.container_exit_code.map(f64::from)),
             ("sigkill_after_grace_ms", self.sigkill_after_grace_ms),

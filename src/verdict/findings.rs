@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::fate::{Ending, Story};
+use super::kernel::Kernel;
 use super::world::{Timed, World, ms_between};
 use super::{Fate, FindingBound, Findings};
 use crate::clock::Ms;
@@ -22,6 +23,7 @@ const KILLED: i32 = 137;
 /// The figures, and the bound of each that is there.
 pub(super) fn findings(
     world: &World,
+    kernel: &Kernel,
     flows: &[Judged],
     config: &Scenario,
 ) -> (Findings, BTreeMap<String, FindingBound>) {
@@ -35,6 +37,7 @@ pub(super) fn findings(
     let dead_since = last_tcp_end.filter(|_| config.sigterm == Sigterm::Exit);
     // The kernel closes a killed process's sockets at once; the kubelet and the watch tell later.
     let killed_at = last_tcp_end.filter(|_| config.sigterm == Sigterm::Ignore).or(killed);
+    let rules_removed = kernel.rules_removed();
     let moves = || flows.iter().filter_map(move_of);
     let last_move = moves().max_by_key(|time| time.at);
     let findings = Findings {
@@ -42,12 +45,13 @@ pub(super) fn findings(
         endpoint_not_ready_ms: bounds.at("endpoint_not_ready_ms", endpoint.not_ready),
         endpoint_not_serving_ms: bounds.at("endpoint_not_serving_ms", endpoint.not_serving),
         endpoint_removed_ms: bounds.at("endpoint_removed_ms", endpoint.removed),
-        rules_removed_ms: None,
+        rules_removed_ms: bounds.at("rules_removed_ms", rules_removed),
         last_tcp_end_ms: bounds.at("last_tcp_end_ms", last_tcp_end),
         first_rehomed_ms: bounds.at("first_rehomed_ms", moves().min_by_key(|time| time.at)),
         last_rehomed_ms: bounds.at("last_rehomed_ms", last_move),
         first_refused_ms: bounds.at("first_refused_ms", first_refused(flows)),
         replacement_ready_ms: bounds.at("replacement_ready_ms", world.replacement_ready),
+        process_exit_ms: bounds.at("process_exit_ms", world.process_exit.map(|(time, _)| time)),
         container_exit_ms: bounds.at("container_exit_ms", exit),
         container_exit_code: code,
         sigkill_after_grace_ms: bounds
@@ -63,7 +67,7 @@ pub(super) fn findings(
             endpoint.not_ready,
             dead_since,
         ),
-        dead_rule_window_ms: None,
+        dead_rule_window_ms: bounds.between("dead_rule_window_ms", rules_removed, dead_since),
         unused_drain_ms: unused_drain(flows, config, sigterm, last_move)
             .inspect(|_| bounds.note("unused_drain_ms", last_move, sigterm)),
         app_shutdown_ms: app_shutdown(world),

@@ -175,22 +175,34 @@ pub struct Link {
 pub enum LinkKind {
     /// The trigger's request was sent.
     Trigger,
+    /// The app got SIGTERM.
+    Sigterm,
+    /// The app's drain ended.
+    DrainEnded,
     /// The target's endpoint was no longer ready.
     EndpointNotReady,
     /// The target's endpoint no longer served.
     EndpointNotServing,
     /// A node's rules no longer led new flows to the target.
     RulesWithoutTarget,
+    /// A node's rules led new flows to the pod that then answered.
+    RulesToReplacement,
     /// A node's rules rejected new flows to the Service.
     RulesReject,
     /// The flow's entry to the target was destroyed.
     EntryDestroyed,
     /// An entry of the flow that leads elsewhere was made.
     EntryMade,
+    /// The flow's entry to the target was found when the observation ended.
+    EntryStands,
     /// The app said that it exits.
     AppExits,
+    /// The first process of the target's container ended.
+    ProcessExit,
     /// The container was seen terminated.
     ContainerExit,
+    /// The app was started anew.
+    AppStarted,
     /// The target's network namespace sent the packet that ended the flow.
     SentByPod,
     /// The packet that refused the flow was sent.
@@ -199,6 +211,8 @@ pub enum LinkKind {
     Refused,
     /// The flow was answered by another than the target.
     Answered,
+    /// The flow read the packet that ended it.
+    Ended,
 }
 
 /// What a cause rests on.

@@ -4,12 +4,63 @@
 //! flow is known by its own address at the node that translates what it goes to, and behind that
 //! node by the address that the node gave it. Knows nothing of fates.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
+use super::world::Timed;
 use crate::clock::Ms;
 use crate::config::Via;
-use crate::observation::{EntryChange, Event, Observation, PacketKind, Protocol, Source, Target};
+use crate::observation::{
+    DestroyedBy, EntryChange, Event, Observation, PacketKind, Protocol, Source, Target,
+};
+
+/// Something that a node's kernel told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<'a, W> {
+    pub node: &'a str,
+    pub source: Source,
+    pub time: Timed,
+    pub what: W,
+}
+
+/// What a node's rules do with new flows to a port of the Service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules<'a> {
+    protocol: Protocol,
+    endpoints: &'a [SocketAddr],
+    reject: bool,
+}
+
+/// A change of a flow's entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    change: EntryChange,
+    pub answered_by: SocketAddr,
+    answers_to: SocketAddr,
+    pub by: Option<DestroyedBy>,
+}
+
+/// A packet to a flow's client, or about one of the client's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet<'a> {
+    pub interface: &'a str,
+    out: bool,
+    kind: PacketKind,
+    sender: IpAddr,
+    pub code: Option<u8>,
+    /// The last of those that were like it.
+    pub until: Ms,
+}
+
+/// Which packet of a flow is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sought {
+    pub kind: PacketKind,
+    /// Of an ICMP message.
+    pub code: Option<u8>,
+    /// It passed at this time or before, and after the trigger.
+    pub until: Ms,
+}
 
 /// The kernels' evidence of a trial.
 #[derive(Debug, Default)]
@@ -18,13 +69,17 @@ pub(super) struct Kernel<'a> {
     via: Via,
     /// Each flow's own address.
     flows: HashMap<&'a str, SocketAddr>,
-    /// Entries by node, protocol and client: flows of two protocols may have the same source port.
-    entries: HashMap<(&'a str, Protocol, SocketAddr), Vec<&'a Observation>>,
-    /// Packets by the client that they go to or, for ICMP, whose packet they refuse.
-    packets: HashMap<(&'a str, SocketAddr), Vec<&'a Observation>>,
-    rules: Vec<&'a Observation>,
+    /// Entries by node, protocol and client, in the order of time.
+    entries: HashMap<Client<'a>, Vec<Told<'a, Entry>>>,
+    /// Packets by node, protocol and client, in the order of time.
+    packets: HashMap<Client<'a>, Vec<Told<'a, Packet<'a>>>>,
+    /// Nodes whose tables were read at the end.
+    read_at_end: HashSet<&'a str>,
+    rules: Vec<Told<'a, Rules<'a>>>,
     gaps: Vec<&'a Observation>,
 }
+
+type Client<'a> = (&'a str, Protocol, SocketAddr);
 
 impl<'a> Kernel<'a> {
     /// Reads sorted observations.
@@ -35,23 +90,72 @@ impl<'a> Kernel<'a> {
                 Event::FlowOpened { flow, local, .. } => {
                     kernel.flows.insert(flow, *local);
                 }
-                Event::Conntrack { node, protocol, client, .. } => {
-                    let key = (node.as_str(), *protocol, *client);
-                    kernel.entries.entry(key).or_default().push(observation);
+                Event::Conntrack { .. } => kernel.tell_entry(observation),
+                Event::Packet { .. } => kernel.tell_packet(observation),
+                Event::Rules { node, protocol, endpoints, reject, .. } => {
+                    let what = Rules { protocol: *protocol, endpoints, reject: *reject };
+                    kernel.rules.push(told(observation, node, what));
                 }
-                Event::Packet { node, kind, from, to, .. } => {
-                    let client = match kind {
-                        PacketKind::Unreachable => from,
-                        PacketKind::Rst | PacketKind::Fin => to,
-                    };
-                    kernel.packets.entry((node, *client)).or_default().push(observation);
-                }
-                Event::Rules { .. } => kernel.rules.push(observation),
                 Event::EvidenceGap { .. } => kernel.gaps.push(observation),
                 _ => {}
             }
         }
         kernel
+    }
+
+    fn tell_entry(&mut self, observation: &'a Observation) {
+        let Event::Conntrack {
+            node, change, protocol, client, answered_by, answers_to, by, ..
+        } = &observation.event
+        else {
+            return;
+        };
+        if *change == EntryChange::Stands {
+            self.read_at_end.insert(node);
+        }
+        let (change, answered_by, answers_to, by) = (*change, *answered_by, *answers_to, *by);
+        let what = Entry { change, answered_by, answers_to, by };
+        self.entries.entry((node, *protocol, *client)).or_default().push(told(
+            observation,
+            node,
+            what,
+        ));
+    }
+
+    fn tell_packet(&mut self, observation: &'a Observation) {
+        let Event::Packet {
+            node,
+            interface,
+            out,
+            kind,
+            protocol,
+            sender,
+            from,
+            to,
+            icmp_code,
+            until,
+            ..
+        } = &observation.event
+        else {
+            return;
+        };
+        let client = match kind {
+            PacketKind::Unreachable => from,
+            PacketKind::Rst | PacketKind::Fin => to,
+        };
+        let what = Packet {
+            interface,
+            out: *out,
+            kind: *kind,
+            sender: *sender,
+            code: *icmp_code,
+            until: until.unwrap_or(observation.at),
+        };
+        self.packets.entry((node, *protocol, *client)).or_default().push(told(
+            observation,
+            node,
+            what,
+        ));
     }
 
     /// One flow's evidence; `None` where no kernel told of it.
@@ -65,12 +169,8 @@ impl<'a> Kernel<'a> {
         let entries = self.entries.get(&(translator, protocol, client))?;
         // The first entry that leads to a pod is the one to the target: the flow was answered by
         // it before the trigger.
-        let (pod, behind) = entries.iter().find_map(|entry| match entry.event {
-            Event::Conntrack { answered_by, answers_to, .. } if entry.at < Ms(0) => {
-                Some((answered_by, answers_to))
-            }
-            _ => None,
-        })?;
+        let first = entries.iter().find(|entry| entry.time.at < Ms(0))?;
+        let Entry { answered_by: pod, answers_to: behind, .. } = first.what;
         Some(FlowEvidence {
             kernel: self,
             target,
@@ -82,6 +182,53 @@ impl<'a> Kernel<'a> {
             entries,
         })
     }
+
+    /// The first commit after the trigger, at the node that flows enter by, after which none of the
+    /// Service's ports led new flows to the target any more. kube-proxy commits all ports at once; a
+    /// port that it left for the next commit still counts. `None` across a gap, too.
+    pub fn rules_removed(&self) -> Option<Timed> {
+        let target = self.target?;
+        let pod = self.pod_of_flows()?;
+        let mut led = HashSet::new();
+        let here = |told: &&Told<'a, Rules<'a>>| told.node == target.entry_node;
+        for rules in self.rules.iter().filter(here) {
+            let Rules { protocol, endpoints, .. } = rules.what;
+            if endpoints.iter().any(|endpoint| endpoint.ip() == pod) {
+                led.insert(protocol);
+            } else if led.remove(&protocol) && led.is_empty() && rules.time.at >= Ms(0) {
+                let missed =
+                    self.missed(&[Source::NodeRules], rules.time.at, &[&target.entry_node]);
+                return (!missed).then_some(rules.time);
+            }
+        }
+        None
+    }
+
+    /// The target's address: where the flows' entries led before the trigger.
+    fn pod_of_flows(&self) -> Option<IpAddr> {
+        let flows = self.flows.keys();
+        let protocol = |flow: &str| super::fate::protocol(flow);
+        // All of them were answered by the target; of several addresses always the same one.
+        flows.filter_map(|flow| Some(self.of(flow, protocol(flow))?.pod.ip())).min()
+    }
+
+    /// Whether one of these sources, at one of these nodes, may have missed something between the
+    /// trigger and then.
+    fn missed(&self, sources: &[Source], until: Ms, nodes: &[&str]) -> bool {
+        self.gaps.iter().any(|gap| match &gap.event {
+            Event::EvidenceGap { node, until: end, .. } => {
+                sources.contains(&gap.source)
+                    && nodes.contains(&node.as_str())
+                    && *end >= Ms(0)
+                    && gap.at <= until
+            }
+            _ => false,
+        })
+    }
+}
+
+fn told<'a, W>(observation: &Observation, node: &'a str, what: W) -> Told<'a, W> {
+    Told { node, source: observation.source, time: Timed::of(observation), what }
 }
 
 /// What the kernels told of one flow.
@@ -97,114 +244,115 @@ pub(super) struct FlowEvidence<'k, 'a> {
     pub pod: SocketAddr,
     /// The flow's address behind the node that it enters by.
     behind: SocketAddr,
-    entries: &'k [&'a Observation],
+    entries: &'k [Told<'a, Entry>],
 }
 
-impl<'a> FlowEvidence<'_, 'a> {
+impl<'k, 'a> FlowEvidence<'k, 'a> {
     /// What the flow goes to.
     pub fn via(&self) -> Via {
         self.kernel.via
     }
 
     /// The first commit after the trigger, at the node that the flow enters by, that left no way to
-    /// the target for new flows. None where kube-proxy has no part in the flow's way.
-    pub fn rules_without_target(&self) -> Option<&'a Observation> {
-        if !self.via().is_of_service() {
-            return None;
-        }
-        self.kernel.rules.iter().copied().find(|rules| match &rules.event {
-            Event::Rules { node, protocol, endpoints, .. } => {
-                rules.at >= Ms(0)
-                    && *node == self.target.entry_node
-                    && *protocol == self.protocol
-                    && !endpoints.contains(&self.pod)
-            }
-            _ => false,
-        })
+    /// the target for new flows.
+    pub fn rules_without_target(&self) -> Option<&'k Told<'a, Rules<'a>>> {
+        self.rules(|rules| !rules.endpoints.contains(&self.pod))
+    }
+
+    /// The first commit after the trigger, at the node that the flow enters by, that led new flows to
+    /// this pod.
+    pub fn rules_to(&self, pod: SocketAddr) -> Option<&'k Told<'a, Rules<'a>>> {
+        self.rules(|rules| rules.endpoints.contains(&pod))
     }
 
     /// The first commit after the trigger, at the node that the flow enters by, that rejects the
     /// flow's port.
-    pub fn rejecting(&self) -> Option<&'a Observation> {
+    pub fn rejecting(&self) -> Option<&'k Told<'a, Rules<'a>>> {
+        self.rules(|rules| rules.reject)
+    }
+
+    /// None where kube-proxy has no part in the flow's way.
+    fn rules(&self, passes: impl Fn(&Rules) -> bool) -> Option<&'k Told<'a, Rules<'a>>> {
         if !self.via().is_of_service() {
             return None;
         }
-        self.kernel.rules.iter().copied().find(|rules| match &rules.event {
-            Event::Rules { node, protocol, reject, .. } => {
-                rules.at >= Ms(0)
-                    && *node == self.target.entry_node
-                    && *protocol == self.protocol
-                    && *reject
-            }
-            _ => false,
+        self.kernel.rules.iter().find(|rules| {
+            rules.time.at >= Ms(0)
+                && rules.node == self.target.entry_node
+                && rules.what.protocol == self.protocol
+                && passes(&rules.what)
         })
     }
 
     /// The end of the flow's entry to the target, after the trigger.
-    pub fn destroyed(&self) -> Option<&'a Observation> {
-        self.entries.iter().copied().find(|entry| match entry.event {
-            Event::Conntrack { change: EntryChange::Destroy, answered_by, .. } => {
-                entry.at >= Ms(0) && answered_by == self.pod
-            }
-            _ => false,
-        })
+    pub fn destroyed(&self) -> Option<&'k Told<'a, Entry>> {
+        self.entry(EntryChange::Destroy, |answered_by| answered_by == self.pod)
     }
 
     /// The first entry after the trigger that leads elsewhere.
-    pub fn elsewhere(&self) -> Option<&'a Observation> {
-        self.entries.iter().copied().find(|entry| match entry.event {
-            Event::Conntrack { change: EntryChange::New, answered_by, .. } => {
-                entry.at >= Ms(0) && answered_by != self.pod
-            }
-            _ => false,
+    pub fn elsewhere(&self) -> Option<&'k Told<'a, Entry>> {
+        self.entry(EntryChange::New, |answered_by| answered_by != self.pod)
+    }
+
+    /// The flow's entry to the target, found when the observation ended.
+    pub fn stands(&self) -> Option<&'k Told<'a, Entry>> {
+        self.entry(EntryChange::Stands, |answered_by| answered_by == self.pod)
+    }
+
+    /// Whether the table of the node that translates was read at the end.
+    pub fn read_at_end(&self) -> bool {
+        self.kernel.read_at_end.contains(self.translator)
+    }
+
+    fn entry(
+        &self,
+        change: EntryChange,
+        leads: impl Fn(SocketAddr) -> bool,
+    ) -> Option<&'k Told<'a, Entry>> {
+        self.entries.iter().find(|entry| {
+            entry.time.at >= Ms(0) && entry.what.change == change && leads(entry.what.answered_by)
         })
     }
 
-    /// A packet of this kind that the target's own network namespace sent to this flow: it came in
-    /// by an interface of the target's node, with the target as its sender.
-    pub fn sent_by_target(&self, kind: PacketKind, until: Ms) -> Option<&'a Observation> {
-        self.packet(&self.target.node, self.behind, kind, until, |out, sender| {
-            !out && sender == self.pod.ip()
-        })
+    /// The last packet of this kind that the target's own network namespace sent to this flow: it came
+    /// in by an interface of the target's node, with the target as its sender.
+    pub fn sent_by_target(&self, sought: Sought) -> Option<&'k Told<'a, Packet<'a>>> {
+        let of_pod = |packet: &Packet| !packet.out && packet.sender == self.pod.ip();
+        self.packet(&self.target.node, self.behind, sought, of_pod)
     }
 
-    /// A packet of this kind that left the node that translates, to the flow.
-    pub fn left_translator(&self, kind: PacketKind, until: Ms) -> Option<&'a Observation> {
-        self.packet(self.translator, self.client, kind, until, |out, _| out)
+    /// The last packet of this kind that the target's node itself made: it only left.
+    pub fn made_by_targets_node(&self, sought: Sought) -> Option<&'k Told<'a, Packet<'a>>> {
+        let passes = |packet: &Packet| packet.out && packet.sender != self.pod.ip();
+        self.packet(&self.target.node, self.behind, sought, passes)
+    }
+
+    /// The last packet of this kind that left the node that translates, to the flow.
+    pub fn left_translator(&self, sought: Sought) -> Option<&'k Told<'a, Packet<'a>>> {
+        self.packet(self.translator, self.client, sought, |packet| packet.out)
     }
 
     fn packet(
         &self,
-        node: &str,
+        node: &'a str,
         client: SocketAddr,
-        kind: PacketKind,
-        until: Ms,
-        passes: impl Fn(bool, IpAddr) -> bool,
-    ) -> Option<&'a Observation> {
-        let packets = self.kernel.packets.get(&(node, client))?;
-        packets.iter().copied().find(|packet| match packet.event {
-            Event::Packet { out, kind: of, protocol, sender, .. } => {
-                of == kind
-                    && protocol == self.protocol
-                    && packet.at >= Ms(0)
-                    && packet.at <= until
-                    && passes(out, sender)
-            }
-            _ => false,
+        sought: Sought,
+        passes: impl Fn(&Packet) -> bool,
+    ) -> Option<&'k Told<'a, Packet<'a>>> {
+        let packets = self.kernel.packets.get(&(node, self.protocol, client))?;
+        packets.iter().rev().find(|packet| {
+            packet.what.kind == sought.kind
+                && packet.what.code == sought.code
+                && packet.time.at <= sought.until
+                && packet.what.until >= Ms(0)
+                && passes(&packet.what)
         })
     }
 
     /// Whether one of these sources, at one of the flow's two nodes, may have missed something
     /// between the trigger and then.
     pub fn missed(&self, sources: &[Source], until: Ms) -> bool {
-        self.kernel.gaps.iter().any(|gap| match &gap.event {
-            Event::EvidenceGap { node, until: end, .. } => {
-                sources.contains(&gap.source)
-                    && (*node == self.target.entry_node || *node == self.target.node)
-                    && *end >= Ms(0)
-                    && gap.at <= until
-            }
-            _ => false,
-        })
+        let nodes = [self.target.entry_node.as_str(), self.target.node.as_str()];
+        self.kernel.missed(sources, until, &nodes)
     }
 }

@@ -13,6 +13,8 @@ mod figures;
 mod findings;
 mod flow;
 mod kernel;
+mod links;
+mod refusals;
 mod warnings;
 mod world;
 
@@ -71,10 +73,10 @@ pub fn judge(
             (story, ending)
         })
         .collect();
-    let (mut findings, mut finding_bounds) = findings::findings(&world, &flows, config);
+    let kernel = Kernel::read(&sorted, target, config.flows.via);
+    let (mut findings, mut finding_bounds) = findings::findings(&world, &kernel, &flows, config);
     dials::find(&sorted, target, &mut findings, &mut finding_bounds);
     let mut warnings = warnings::warnings(&world, &flows, config, target, outcome);
-    let kernel = Kernel::read(&sorted, target, config.flows.via);
     let flows = flows
         .iter()
         .map(|(story, ending)| {

@@ -440,3 +440,14 @@ fn a_crash_ends_a_process_without_sigterm() {
     );
     assert_eq!(told_of_the_end(Trigger::Crash, vec![]), ["the container's exit was not seen"]);
 }
+
+/// A node that stops at once leaves flows whose last answer came before it did.
+#[test]
+fn a_silence_may_begin_before_what_brings_it_about() {
+    let events = vec![silence("udp-1", -12.0, 10_000.0)];
+    let answered = span("udp-1", old(), -10_000.0, -12.0);
+    let verdict = judge_events("udp-1", [events, vec![answered]].concat(), Outcome::Measured);
+    assert_eq!((verdict.flows[0].fate, verdict.flows[0].ended_ms), (Fate::Silent, Some(-12.0)));
+    let told = verdict.warnings.iter().find(|warning| warning.contains("before the trigger"));
+    assert_eq!(told, None);
+}

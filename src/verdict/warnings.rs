@@ -55,6 +55,19 @@ fn of_the_observation(world: &World, outcome: Outcome, warnings: &mut Vec<String
         let reason = gap.reason;
         warnings.push(format!("{watch} saw nothing from {from:.1} to {until:.1} ms: {reason}"));
     }
+    for (node, gap) in world.evidence_gaps.iter().filter(|(_, gap)| gap.until >= Ms(0)) {
+        let what = match gap.watch {
+            Source::NodeRules => "commits of rules",
+            Source::NodeConntrack => "conntrack entries",
+            _ => "packets",
+        };
+        let (from, until) = (gap.from.ms(), gap.until.ms());
+        let reason = gap.reason;
+        warnings.push(format!(
+            "the kernel of {node} may have told of more {what} from {from:.1} to {until:.1} ms than was \
+             heard, and no cause is called measured across that: {reason}"
+        ));
+    }
     for reason in &world.logs_lost {
         warnings.push(format!("the app's log was not followed to its end: {reason}"));
     }
@@ -282,7 +295,9 @@ fn of_one_flow<'a>(
     let trouble = story.early_trouble(config.flows.silent_after);
     if let Some(trouble) = trouble {
         warnings.add(id, format!("{trouble} before the trigger"));
+    // A silence is told by its last answer, which comes before what brings it about.
     } else if let Some(end) = ending.time.filter(|time| time.at < Ms(0))
+        && ending.fate != Fate::Silent
         && outcome == Outcome::Measured
     {
         let ago = -end.at.ms();

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::clock::Ms;
-use crate::evidence::counters::{Values, own_drops};
+use crate::evidence::counters::{Values, own_drops, refusals};
 use crate::observation::Target;
 use crate::observation::{Bound, Event, Observation, Source};
 
@@ -60,11 +60,15 @@ pub(super) struct World<'a> {
     pub replacement_ready: Option<Timed>,
     /// The container's end after the trigger, and its code.
     pub container_exit: Option<(Timed, i32)>,
+    /// The end of the container's process after the trigger, and its code where the kernel told it.
+    pub process_exit: Option<(Timed, Option<i32>)>,
     /// The container's ends before the trigger.
     pub early_exits: Vec<(Timed, i32)>,
     /// The most restarts that were seen of the target's container.
     pub restarts: i32,
     pub gaps: Vec<Gap<'a>>,
+    /// Times in which a node's source of evidence may have missed something, by node.
+    pub evidence_gaps: Vec<(&'a str, Gap<'a>)>,
     pub logs_lost: Vec<&'a str>,
     /// What pods' own sockets dropped, by pairs of readings between which it moved.
     pub drops: Vec<Drops<'a>>,
@@ -72,8 +76,24 @@ pub(super) struct World<'a> {
     pub backlog_drops: u64,
     /// What nodes' connection tracking tables refused or gave up after the trigger, by node.
     pub table_losses: BTreeMap<&'a str, u64>,
+    pub refusals: Refusals<'a>,
     /// The end of the observation, and whether it was complete.
     pub ended: Option<(Timed, bool)>,
+}
+
+/// What was counted of refusals since the last reading before the trigger.
+#[derive(Debug, Default)]
+pub(super) struct Refusals<'a> {
+    pub of_target: Option<Counted>,
+    pub of_nodes: BTreeMap<&'a str, Counted>,
+}
+
+/// Refusals that were sent, and that a limiter withheld, until a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub sent: u64,
+    pub withheld: u64,
+    pub until: Ms,
 }
 
 /// Datagrams that our own side dropped: a pod's sockets, or a flow's own.
@@ -95,7 +115,7 @@ impl Drops<'_> {
     }
 }
 
-/// A time in which a watch saw nothing.
+/// A time in which a watch saw nothing, or may have missed something.
 #[derive(Debug)]
 pub(super) struct Gap<'a> {
     pub watch: Source,
@@ -123,11 +143,45 @@ impl<'a> World<'a> {
         let mut slices = BTreeMap::new();
         let mut others = BTreeMap::new();
         let mut readings = BTreeMap::new();
+        let mut before = BTreeMap::new();
         for &observation in sorted {
             world.tell(observation, target, &mut slices, &mut others);
+            world.count_refusals(observation, target, &mut before);
             world.count(observation, &mut readings);
         }
         world
+    }
+
+    /// The end of the target's process or, where that was not seen, of its container, and its code.
+    pub fn gone(&self) -> Option<(Timed, Option<i32>)> {
+        let container = self.container_exit.map(|(time, code)| (time, Some(code)));
+        match (self.process_exit, container) {
+            (Some((time, code)), told) => Some((time, code.or(told.and_then(|(_, code)| code)))),
+            (None, told) => told,
+        }
+    }
+
+    /// What of refusals was counted since the last reading before the trigger.
+    fn count_refusals(
+        &mut self,
+        observation: &'a Observation,
+        target: Option<&Target>,
+        before: &mut BTreeMap<&'a str, &'a Values>,
+    ) {
+        let Event::Counters { of, values } = &observation.event else { return };
+        let until = observation.at;
+        if until <= Ms(0) {
+            before.insert(of, values);
+            return;
+        }
+        let counted = before.get(of.as_str()).and_then(|before| refusals(before, values));
+        let Some((sent, withheld)) = counted else { return };
+        let counted = Counted { sent, withheld, until };
+        if let Some(node) = of.strip_prefix("node:") {
+            self.refusals.of_nodes.insert(node, counted);
+        } else if of.strip_prefix("pod:").is_some_and(|uid| target.is_some_and(|t| t.uid == uid)) {
+            self.refusals.of_target = Some(counted);
+        }
     }
 
     /// What moved since the same place was read before.
@@ -174,6 +228,10 @@ impl<'a> World<'a> {
                 let (watch, from) = (observation.source, observation.at);
                 self.gaps.push(Gap { watch, from, until: *until, reason });
             }
+            Event::EvidenceGap { node, until, reason } => {
+                let (watch, from) = (observation.source, observation.at);
+                self.evidence_gaps.push((node, Gap { watch, from, until: *until, reason }));
+            }
             Event::LogLost { uid, reason } if ours(uid) => self.logs_lost.push(reason),
             Event::ObservationEnded { complete } => {
                 self.ended.get_or_insert((time, *complete));
@@ -205,6 +263,9 @@ impl<'a> World<'a> {
                 } else {
                     self.container_exit.get_or_insert((time, *exit_code));
                 }
+            }
+            Event::ProcessExited { uid, exit_code, .. } if ours(uid) && time.at >= Ms(0) => {
+                self.process_exit.get_or_insert((time, *exit_code));
             }
             Event::Endpoint { slice, uid, ready, serving, .. } if ours(uid) => {
                 let conditions = Conditions { ready: *ready, serving: *serving };

@@ -31,6 +31,8 @@ pub struct PodState {
     pub terminating: bool,
     /// Restarts of its running containers, by container.
     pub running: BTreeMap<String, i32>,
+    /// The ids that their runtime gave its containers, by container: a restarted one has another.
+    pub ids: BTreeMap<String, String>,
     /// Exit codes of its containers that have terminated, with their restart count, by container.
     pub terminated: BTreeMap<String, (i32, i32)>,
     /// The images its containers were started from, as their status says.
@@ -135,6 +137,10 @@ fn update_container(
     let (pod, uid, container) = (state.name.clone(), uid.to_owned(), status.name.clone());
     let restarts = status.restart_count;
     state.images.insert(container.clone(), status.image.clone());
+    // `containerd://ID`
+    if let Some((_, id)) = status.container_id.as_deref().and_then(|id| id.split_once("://")) {
+        state.ids.insert(container.clone(), id.to_owned());
+    }
     let Some(now) = &status.state else { return };
     if let Some(waiting) = &now.waiting {
         let reason = waiting.reason.clone().unwrap_or_default();

@@ -189,6 +189,9 @@ fn probe_arguments(scenario: &Scenario) -> Vec<String> {
         Sigterm::Ignore => "ignore",
     };
     let mut arguments = vec!["serve".to_owned(), format!("--sigterm={sigterm}")];
+    if scenario.pod.shell {
+        arguments.insert(0, "shell".to_owned());
+    }
     if let Some(window) = scenario.drain_window {
         arguments.push(format!("--drain-window-ms={}", window.as_millis()));
     }

@@ -4,6 +4,7 @@
 //! Where they can't be had the tests are ignored and the reason is printed; with `CI=true` in the
 //! environment that is a failure instead, so that no CI passes by testing nothing.
 
+mod cases;
 mod clean;
 mod cluster;
 mod cluster_up;
@@ -11,6 +12,7 @@ mod dials;
 mod endings;
 mod entries;
 mod events;
+mod evidence;
 mod host;
 mod load;
 mod resume;
@@ -49,14 +51,17 @@ fn main() -> ExitCode {
     let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
     let tests = tests.chain(load::tests()).chain(resume::tests()).chain(triggers::tests());
     let tests = tests.chain(dials::tests()).chain(entries::tests());
-    let tests = tests.map(|(name, test)| {
+    let tests = tests.chain(evidence::tests());
+    let tests =
+        tests.map(|test| (test, false)).chain(cases::tests().into_iter().map(|test| (test, true)));
+    let tests = tests.map(|((name, test), when_asked)| {
         let run = move || {
             let before = host::Host::read();
             test();
             before.assert_unchanged();
             Ok(())
         };
-        Trial::test(name, run).with_ignored_flag(unusable.is_some())
+        Trial::test(name, run).with_ignored_flag(when_asked || unusable.is_some())
     });
     libtest_mimic::run(&arguments, tests.collect()).exit_code()
 }

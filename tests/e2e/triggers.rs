@@ -95,7 +95,9 @@ fn graces() {
 /// What leaves the Service, or loses it, goes on: TCP survives the whole observation.
 fn living() {
     let of = |trigger: &str| {
-        format!("sigterm = \"drain\"\ntrigger = \"{trigger}\"\nobserve_for = \"6s\"")
+        // A replacement has to come up before it can take anything over.
+        let time = if trigger == "relabel" { "15s" } else { "6s" };
+        format!("sigterm = \"drain\"\ntrigger = \"{trigger}\"\nobserve_for = \"{time}\"")
     };
     let names = ["relabel", "readiness-fail", "delete-service", "restart-kube-proxy"];
     let texts = names.map(of);

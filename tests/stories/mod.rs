@@ -374,6 +374,8 @@ pub fn drain_with_evidence(repeat: u32) -> Trial {
         from: format!("{OLD_IP}:7001").parse().unwrap(),
         to: "10.0.0.2:60001".parse().unwrap(),
         icmp_code: None,
+        count: 1,
+        until: None,
     };
     trial.observations.push(Observation::exact(
         Ms::from_ms(25_040.9 + late),

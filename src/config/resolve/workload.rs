@@ -22,6 +22,7 @@ impl Resolver<'_> {
             replicas: self.count("pod.replicas", 1)?,
             disruption_budget: budget?,
             sysctls: self.sysctls(schema::POD_SYSCTLS)?,
+            shell: self.truth("pod.shell", false)?,
         })
     }
 

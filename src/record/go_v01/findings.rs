@@ -70,6 +70,7 @@ pub fn of(
         first_refused_ms: bounds
             .at("first_refused_ms", ends(Fate::Refused).min_by_key(|time| time.ms)),
         replacement_ready_ms: None,
+        process_exit_ms: None,
         container_exit_ms: bounds.at("container_exit_ms", exit),
         container_exit_code: code,
         sigkill_after_grace_ms: bounds

@@ -146,14 +146,14 @@ pub(super) fn opened_from(observation: &Observation) -> Option<SocketAddr> {
     }
 }
 
-/// `None` for changes that lead nowhere else.
+/// `None` for what is no change of an entry.
 fn entry_in_words(entry: &Entry, local: SocketAddr, cast: &Cast) -> Option<String> {
     let Event::Conntrack { node, change, answered_by, by, .. } = &entry.of.event else {
         return None;
     };
     let what = match (change, by) {
         (EntryChange::New, _) => "made",
-        (EntryChange::Update, _) => return None,
+        (EntryChange::Stands, _) => "still there at the end",
         (EntryChange::Destroy, Some(DestroyedBy::Process)) => "deleted by a process",
         (EntryChange::Destroy, Some(DestroyedBy::Kernel)) => "dropped by the kernel itself",
         (EntryChange::Destroy, None) => "gone",

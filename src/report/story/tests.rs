@@ -128,7 +128,7 @@ fn a_packet_is_told_of_once_for_all_of_its_way() {
     let told: Vec<_> = told.map(|line| (line.text.as_str(), line.links.as_slice())).collect();
     let way = "FIN from 10.244.1.2 (the target): worker in by veth1, out by eth0; control-plane in by eth0";
     let later = "FIN from 10.244.1.2 (the target): worker in by veth1";
-    assert_eq!(told, [(way, &[1][..]), (later, &[][..])]);
+    assert_eq!(told, [(way, &[4][..]), (later, &[][..])]);
 }
 
 #[test]

@@ -19,9 +19,6 @@ impl Run<'_> {
             dials.finish(halt.is_none()).await;
         }
         // Before the flows are stopped: what the runner itself then ends is no evidence.
-        if let Some(evidence) = self.evidence.take() {
-            evidence.finish();
-        }
         runner_warnings.extend(self.kernel.finish());
         if let Some(flows) = self.flows.take() {
             let counters = flows.counters();
