@@ -15,3 +15,6 @@ pub use compare::Errors;
 pub use provider::{Heard, Listening};
 pub use scenarios::{PlanError, plan};
 pub use table::markdown;
+
+#[cfg(test)]
+mod tests;

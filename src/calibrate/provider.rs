@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::capture::Capture;
 use super::wire::Wire;
-use crate::cluster::{Cluster, ClusterError, Node, Provider, ProviderFacts};
+use crate::cluster::{Cluster, ClusterError, Node, NodeControl, Provider, ProviderFacts};
 use crate::config::ClusterSpec;
 
 /// Another provider's clusters, listened to from when they are up until they go.
@@ -93,6 +93,14 @@ impl Cluster for Listened {
 
     fn pod_process(&self, node: &str, uid: &str) -> Option<i32> {
         self.inner.pod_process(node, uid)
+    }
+
+    fn container_process(&self, node: &str, uid: &str, id: &str) -> Option<i32> {
+        self.inner.container_process(node, uid, id)
+    }
+
+    fn control(&self) -> Option<&dyn NodeControl> {
+        self.inner.control()
     }
 
     async fn facts(&self) -> Result<ProviderFacts, ClusterError> {
