@@ -101,7 +101,15 @@ fn schemas_are_written_into_a_folder() {
 fn an_unknown_name_is_told_with_those_that_there_are() {
     let (code, out, err) = drainwatch(&["schema", "trial"]);
     assert_eq!((code, out.as_str()), (2, ""));
-    assert!(err.contains("[possible values: scenario, matrix, record, run]"), "{err}");
+    assert!(err.contains("[possible values: scenario, matrix, record, run, keys]"), "{err}");
+}
+
+/// After a change of a key: `cargo run -- schema keys --output docs`.
+#[test]
+fn the_page_of_keys_is_what_the_binary_prints() {
+    let (code, out, _) = drainwatch(&["schema", "keys"]);
+    assert_eq!(code, 0);
+    assert_eq!(out, fs::read_to_string(root().join("docs/keys.md")).unwrap());
 }
 
 /// So that an editor finds it: taplo and what is built on it read this line.

@@ -10,7 +10,7 @@ use crate::cli::SchemaArgs;
 use crate::config;
 use crate::record::{RUN_FORMAT, Run, TRIAL_FORMAT, Trial, write_atomic};
 
-/// What there is a JSON Schema of.
+/// What there is a JSON Schema of, and the page of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// A scenario's TOML
@@ -21,31 +21,38 @@ pub enum Name {
     Record,
     /// A run's record, run.json
     Run,
+    /// Every key of scenarios, as a page in Markdown
+    Keys,
 }
+
+/// Those of which there is a JSON Schema.
+const SCHEMAS: [Name; 4] = [Name::Scenario, Name::Matrix, Name::Record, Name::Run];
 
 /// Runs the command: schemas on stdout, or each as a file in a folder.
 pub fn run(args: &SchemaArgs) -> Exit {
     let names = match &args.name {
         Some(name) => std::slice::from_ref(name),
-        None => Name::value_variants(),
+        None => &SCHEMAS,
     };
     if let Some(folder) = &args.output {
         for name in names {
-            let file = folder.join(format!("{}.json", name.word()));
-            if let Err(error) = write_atomic(&file, pretty(&name.schema()).as_bytes()) {
+            let kind = if *name == Name::Keys { "md" } else { "json" };
+            let file = folder.join(format!("{}.{kind}", name.word()));
+            if let Err(error) = write_atomic(&file, name.text().as_bytes()) {
                 return say::error(Exit::Files, &error);
             }
         }
         return Exit::Success;
     }
-    let schema = match args.name {
-        Some(name) => name.schema(),
+    let text = match args.name {
+        Some(name) => name.text(),
         None => {
-            let all = names.iter().map(|name| (name.word().to_owned(), name.schema()));
-            Value::Object(all.collect())
+            let all =
+                names.iter().filter_map(|name| Some((name.word().to_owned(), name.schema()?)));
+            pretty(&Value::Object(all.collect()))
         }
     };
-    say::print(&pretty(&schema))
+    say::print(&text)
 }
 
 fn pretty(schema: &Value) -> String {
@@ -60,16 +67,23 @@ impl Name {
             Self::Matrix => "matrix",
             Self::Record => "record",
             Self::Run => "run",
+            Self::Keys => "keys",
         }
     }
 
-    fn schema(self) -> Value {
-        match self {
+    fn text(self) -> String {
+        self.schema().map_or_else(config::keys_page, |schema| pretty(&schema))
+    }
+
+    /// `None` of what is a page.
+    fn schema(self) -> Option<Value> {
+        Some(match self {
+            Self::Keys => return None,
             Self::Scenario => config::scenario_schema(),
             Self::Matrix => config::matrix_schema(),
             Self::Record => of_record::<Trial>(self, "trial record", TRIAL_FORMAT),
             Self::Run => of_record::<Run>(self, "run record", RUN_FORMAT),
-        }
+        })
     }
 }
 
