@@ -4,6 +4,7 @@
 //! → [`observation`]s → [`timeline`] → [`verdict`] → [`record`] → [`report`]. A stage imports
 //! earlier stages' types, never a later stage's; only `run` sees several of them.
 
+pub mod calibrate;
 pub mod cli;
 pub mod clock;
 pub mod cluster;

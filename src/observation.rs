@@ -30,8 +30,9 @@ pub struct Observation<T = Ms> {
     pub at: T,
     /// How `at` relates to the instant of the thing itself.
     pub bound: Bound,
-    /// Half the width of the interval that `at` lies in because two clocks had to be related,
-    /// in milliseconds; 0 on the runner's own clock, `None` where no bound is known.
+    /// Half the width of the interval that `at` lies in because two clocks had to be related
+    /// (a pod's and the runner's, or the wall clock of the kernel's stamps and the monotonic one), in
+    /// milliseconds; 0 on the runner's own clock, `None` where no bound is known.
     pub plus_minus_ms: Option<f64>,
     /// Who saw it.
     pub source: Source,
@@ -44,9 +45,10 @@ pub struct Observation<T = Ms> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// Read by the one who did it, or at the socket that it reached.
+    /// Read by the one who did it, or stamped by the kernel as it arrived.
     Exact,
-    /// The thing happened at this time or earlier: a watch event's arrival.
+    /// The thing happened at this time or earlier: a watch event's arrival, or what a socket gave
+    /// without a stamp when it was read.
     AtMost,
 }
 

@@ -21,6 +21,7 @@ fn said(arguments: &[&str]) -> String {
 #[case("setup")]
 #[case("doctor")]
 #[case("clean")]
+#[case("calibrate")]
 #[case("cluster")]
 #[case("cluster up")]
 #[case("cluster load")]

@@ -1,6 +1,7 @@
 //! One command a file: calls the stages in their order and turns errors into exit codes.
 
 pub mod apply;
+pub mod calibrate;
 pub mod check;
 pub mod clean;
 pub mod cluster;

@@ -77,6 +77,15 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// How many heartbeats the flows send in a second.
+    pub fn heartbeats_a_second(&self) -> f64 {
+        let flows = &self.flows;
+        f64::from(flows.tcp) / flows.tcp_interval.as_secs_f64()
+            + f64::from(flows.udp) / flows.udp_interval.as_secs_f64()
+    }
+}
+
 /// What the app does on SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]

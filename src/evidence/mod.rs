@@ -8,10 +8,11 @@ pub mod counters;
 mod listen;
 mod listener;
 mod netlink;
-mod packets;
+pub(crate) mod packets;
 mod processes;
 mod repeats;
 mod rules;
+pub(crate) mod tap;
 
 pub use listen::{Evidence, EvidenceError, Place, Subject, SubjectPort, start};
 pub use processes::Process;

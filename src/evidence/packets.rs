@@ -4,22 +4,20 @@
 //! A packet socket on all interfaces of the node, with a filter in the kernel, so that heartbeats
 //! never reach this program. Times are the kernel's own, of the packet.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{ControlMessageOwned, LinkAddr, MsgFlags, recvmsg, setsockopt, sockopt};
-use nix::time::{ClockId, clock_gettime};
-use socket2::{Domain, SockAddr, SockFilter, Type};
+use socket2::SockFilter;
 
-use super::{Subject, netlink};
-use crate::clock::monotonic_ns;
+use super::Subject;
+use super::tap::{Heard, Tap, instruction};
 use crate::observation::{PacketKind, Protocol};
 
 /// Headers are all that is looked at: IP with options, ICMP, and the headers that ICMP quotes.
-const HEADERS: usize = 256;
+pub(crate) const HEADERS: usize = 256;
 
 /// The kernel's numbers of what IP carries.
 const TCP: u8 = 6;
@@ -32,18 +30,17 @@ const UNREACHABLE6: u8 = 1;
 /// Bytes of IPv6's own header.
 const IPV6_HEADER: u32 = 40;
 
-/// A packet socket of one network namespace.
+/// Packets of one network namespace.
 #[derive(Debug)]
-pub(super) struct Packets {
-    socket: socket2::Socket,
-    control: Vec<u8>,
-}
+pub(super) struct Packets(Tap);
 
 /// A packet, and when and where it passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     /// On the monotonic clock, in nanoseconds since boot.
     pub at_ns: i64,
+    /// Whether that is the kernel's time of it; else it is when it was read.
+    pub stamped: bool,
     /// The interface's name.
     pub interface: String,
     /// Whether it left by the interface; else it came in by it.
@@ -53,7 +50,7 @@ pub(super) struct Packet {
 
 /// What a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct What {
+pub(crate) struct What {
     pub kind: PacketKind,
     pub protocol: Protocol,
     /// Who sent this packet, by its IP header.
@@ -68,22 +65,15 @@ pub(super) struct What {
 impl Packets {
     /// Opens a socket for this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        // Without a protocol it hears nothing yet: the filter comes first.
-        let socket = socket2::Socket::new(Domain::PACKET, Type::DGRAM, None)?;
-        socket.set_nonblocking(true)?;
-        netlink::enlarge(&socket);
-        socket.attach_filter(&filter())?;
-        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-        socket.bind(&all_interfaces())?;
-        Ok(Self { socket, control: nix::cmsg_space!(libc::timespec) })
+        Tap::open(&filter()).map(Self)
     }
 
     /// The next packet to a client of the Service, or about a client's; `None` if there is none now.
     pub fn next(&mut self, subject: &Subject) -> Result<Option<Packet>, Errno> {
         loop {
             let mut headers = [0; HEADERS];
-            let Some((length, from, at_ns)) = self.receive(&mut headers)? else { return Ok(None) };
-            let Some(what) = understand(&headers[..length]) else { continue };
+            let Some(heard) = self.0.next(&mut headers)? else { return Ok(None) };
+            let Some(what) = understand(&headers[..heard.length]) else { continue };
             let service = match what.kind {
                 PacketKind::Unreachable => what.to,
                 PacketKind::Rst | PacketKind::Fin => what.from,
@@ -91,126 +81,52 @@ impl Packets {
             if !subject.is_service(what.protocol, service) {
                 continue;
             }
-            let at_ns = at_ns.unwrap_or_else(monotonic_ns);
-            let interface = self.interface(from.ifindex());
-            let out = from.pkttype() == libc::PACKET_OUTGOING;
-            return Ok(Some(Packet { at_ns, interface, out, what }));
+            let Heard { at_ns, stamped, out, .. } = heard;
+            let interface = self.0.interface(heard.interface);
+            return Ok(Some(Packet { at_ns, stamped, interface, out, what }));
         }
-    }
-
-    fn receive(
-        &mut self,
-        headers: &mut [u8],
-    ) -> Result<Option<(usize, LinkAddr, Option<i64>)>, Errno> {
-        let mut parts = [IoSliceMut::new(headers)];
-        let control = Some(self.control.as_mut_slice());
-        let fd = self.socket.as_raw_fd();
-        let message = match recvmsg::<LinkAddr>(fd, &mut parts, control, MsgFlags::empty()) {
-            Ok(message) => message,
-            Err(Errno::EAGAIN) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let real = message.cmsgs()?.find_map(|control| match control {
-            ControlMessageOwned::ScmTimestampns(time) => Some(time),
-            _ => None,
-        });
-        let address = message.address.ok_or(Errno::EBADMSG)?;
-        let at = real.and_then(|real| monotonic(real.tv_sec() * 1_000_000_000 + real.tv_nsec()));
-        Ok(Some((message.bytes, address, at)))
     }
 
     /// How many packets the kernel dropped since this was last asked.
     pub fn dropped(&self) -> u32 {
-        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the kernel writes a `tpacket_stats` of this length, which outlives the call.
-        unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                std::ptr::from_mut(&mut statistics).cast(),
-                &raw mut length,
-            );
-        }
-        statistics.tp_drops
-    }
-
-    /// An interface's name in the socket's namespace; its number where it has none any more.
-    fn interface(&self, index: usize) -> String {
-        // SAFETY: all zeros are a valid `ifreq`.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        request.ifr_ifru.ifru_ifindex = i32::try_from(index).unwrap_or(0);
-        // SAFETY: the kernel reads the index from the `ifreq` and writes the name into it.
-        let result = unsafe {
-            libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFNAME as _, &raw mut request)
-        };
-        if result != 0 {
-            return format!("interface {index}");
-        }
-        let name = request.ifr_name.iter().map(|c| c.cast_unsigned()).take_while(|c| *c != 0);
-        String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned()
+        self.0.dropped()
     }
 }
 
 impl AsFd for Packets {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
-}
-
-/// A wall-clock instant of a moment ago, on the monotonic clock.
-fn monotonic(real_ns: i64) -> Option<i64> {
-    let now = clock_gettime(ClockId::CLOCK_REALTIME).ok()?;
-    let age = now.tv_sec() * 1_000_000_000 + now.tv_nsec() - real_ns;
-    Some(monotonic_ns() - age)
-}
-
-/// Every interface, every protocol: only those who ask for all hear what leaves, too.
-fn all_interfaces() -> SockAddr {
-    // SAFETY: a `sockaddr_ll` fits into the storage and is written whole, and its length is given.
-    let ((), address) = unsafe {
-        SockAddr::try_init(|storage, length| {
-            let mut link: libc::sockaddr_ll = std::mem::zeroed();
-            link.sll_family = libc::AF_PACKET as u16;
-            link.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-            storage.cast::<libc::sockaddr_ll>().write(link);
-            *length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-            Ok(())
-        })
-    }
-    .unwrap_or_else(|_| unreachable!("the closure gives Ok"));
-    address
 }
 
 /// TCP with RST or FIN, or ICMP "destination unreachable", of IPv4 (no later fragments) or of IPv6
 /// (no headers in between).
-fn filter() -> Vec<SockFilter> {
+pub(crate) fn filter() -> Vec<SockFilter> {
     use nix::libc::{
         BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX,
         BPF_MSH, BPF_RET, BPF_W,
     };
     const PROTOCOL: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL).cast_unsigned();
-    let statement = |code: u32, k: u32| jump(code, k, 0, 0);
-    let equal = |k: u32, jt: u8, jf: u8| jump(BPF_JMP | BPF_JEQ | BPF_K, k, jt, jf);
+    let statement = |code: u32, k: u32| instruction(code, k, 0, 0);
+    let equal = |k: u32, jt: u8, jf: u8| instruction(BPF_JMP | BPF_JEQ | BPF_K, k, jt, jf);
     vec![
         /* 0 */ statement(BPF_LD | BPF_W | BPF_ABS, PROTOCOL),
         /* 1 */ equal(libc::ETH_P_IP as u32, 1, 0),
         /* 2 */ equal(libc::ETH_P_IPV6 as u32, 10, 17),
         /* 3 */ statement(BPF_LD | BPF_H | BPF_ABS, 6),
-        /* 4 */ jump(BPF_JMP | BPF_JSET | BPF_K, 0x1fff, 15, 0),
+        /* 4 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x1fff, 15, 0),
         /* 5 */ statement(BPF_LDX | BPF_B | BPF_MSH, 0),
         /* 6 */ statement(BPF_LD | BPF_B | BPF_ABS, 9),
         /* 7 */ equal(TCP.into(), 0, 2),
         /* 8 */ statement(BPF_LD | BPF_B | BPF_IND, 13),
-        /* 9 */ jump(BPF_JMP | BPF_JSET | BPF_K, 0x05, 11, 10),
+        /* 9 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x05, 11, 10),
         /* 10 */ equal(ICMP.into(), 0, 9),
         /* 11 */ statement(BPF_LD | BPF_B | BPF_IND, 0),
         /* 12 */ equal(UNREACHABLE.into(), 8, 7),
         /* 13 */ statement(BPF_LD | BPF_B | BPF_ABS, 6),
         /* 14 */ equal(TCP.into(), 0, 2),
         /* 15 */ statement(BPF_LD | BPF_B | BPF_ABS, IPV6_HEADER + 13),
-        /* 16 */ jump(BPF_JMP | BPF_JSET | BPF_K, 0x05, 4, 3),
+        /* 16 */ instruction(BPF_JMP | BPF_JSET | BPF_K, 0x05, 4, 3),
         /* 17 */ equal(ICMP6.into(), 0, 2),
         /* 18 */ statement(BPF_LD | BPF_B | BPF_ABS, IPV6_HEADER),
         /* 19 */ equal(UNREACHABLE6.into(), 1, 0),
@@ -219,12 +135,8 @@ fn filter() -> Vec<SockFilter> {
     ]
 }
 
-fn jump(code: u32, k: u32, jt: u8, jf: u8) -> SockFilter {
-    SockFilter::new(code as u16, jt, jf, k)
-}
-
 /// Reads a packet that passed the filter.
-fn understand(packet: &[u8]) -> Option<What> {
+pub(crate) fn understand(packet: &[u8]) -> Option<What> {
     let (number, sender, receiver, rest) = ip(packet)?;
     if number == TCP {
         let flags = *rest.get(13)?;

@@ -61,7 +61,7 @@ impl Repeats {
     /// All of them.
     pub fn finish(self, node: &str) -> impl Iterator<Item = Seen> {
         self.packets.into_iter().map(move |Repeated { first, count, until_ns }| {
-            let Packet { at_ns, interface, out, what } = first;
+            let Packet { at_ns, stamped, interface, out, what } = first;
             let event = Event::Packet {
                 node: node.to_owned(),
                 interface,
@@ -75,7 +75,8 @@ impl Repeats {
                 count,
                 until: (count > 1).then(|| Stamp::runner(until_ns)),
             };
-            Observation::exact(Stamp::runner(at_ns), Source::NodePackets, event)
+            let place = if stamped { Observation::exact } else { Observation::at_most };
+            place(Stamp::runner(at_ns), Source::NodePackets, event)
         })
     }
 }
@@ -96,7 +97,7 @@ mod tests {
             to: "10.244.1.2:7002".parse().unwrap(),
             code: Some(3),
         };
-        Packet { at_ns: ms * MS, interface: "veth1".into(), out, what }
+        Packet { at_ns: ms * MS, stamped: true, interface: "veth1".into(), out, what }
     }
 
     #[test]

@@ -17,12 +17,13 @@ use nix::libc;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
 use socket2::Socket;
 
+use super::arrival::{Arrival, Met, Room};
+use super::ends::Ends;
 use super::speakers::Speakers;
 use super::story::{Counted, End, Refusal, Story};
 use super::{Counters, FlowSpec, FlowState, tcp, udp};
-use crate::clock::monotonic_ns;
-use crate::observation::Protocol;
-use crate::observation::Sink;
+use crate::clock::{WallClock, monotonic_ns};
+use crate::observation::{Bound, Protocol, Sink};
 
 /// The most that a heartbeat goes out before its time, nanoseconds.
 const EARLY_NS: i64 = 2_000_000;
@@ -41,7 +42,7 @@ pub struct Core {
     epoll: Arc<Epoll>,
     /// When each flow wants to be opened or to send next.
     due: BinaryHeap<Reverse<(i64, usize)>>,
-    buffer: Vec<u8>,
+    room: Room,
     pub stopped: bool,
 }
 
@@ -51,6 +52,10 @@ pub struct Shared {
     pub sink: Sink,
     pub speakers: Speakers,
     pub counters: Counters,
+    /// What the kernel's stamps of arrivals are converted by.
+    pub wall: WallClock,
+    /// When packets arrived that end flows, where they may be heard.
+    ends: Option<Ends>,
 }
 
 #[derive(Debug)]
@@ -77,19 +82,46 @@ enum FlowSocket {
 
 impl Shared {
     /// An answer has arrived on the flow with this number.
-    pub fn answer(&mut self, answer: &Answer<'_>, at_ns: i64, number: u64, story: &mut Story) {
+    pub fn answer(
+        &mut self,
+        answer: &Answer<'_>,
+        arrival: Arrival,
+        number: u64,
+        story: &mut Story,
+    ) {
         let heartbeat = answer.heartbeat;
         // An answer to the port's earlier owner, or to a heartbeat that has not been sent.
         let ours = heartbeat.flow == number && heartbeat.sequence < story.next_sequence();
-        let Some(by) = ours.then(|| self.speakers.identify(answer, at_ns)).flatten() else {
+        // When it was read bounds the clocks' difference in any case; when it arrived, almost.
+        let by = ours.then(|| self.speakers.identify(answer, arrival.read_ns)).flatten();
+        let Some(by) = by else {
             self.counters.stray += 1;
             return;
         };
-        match story.answered(at_ns, heartbeat.sequence, by, &self.sink) {
+        let met = arrival.met(heartbeat.sent_ns, &self.wall);
+        if met.bound == Bound::AtMost {
+            self.counters.unstamped += 1;
+        }
+        self.counters.max_unread_ns = self.counters.max_unread_ns.max(arrival.read_ns - met.at_ns);
+        match story.answered(met, heartbeat.sequence, by, &self.sink) {
             Counted::Yes => self.counters.answered += 1,
             Counted::Late => self.counters.late += 1,
             Counted::Duplicate => {}
         }
+    }
+}
+
+impl Shared {
+    /// Takes in what was heard of flows' ends.
+    pub fn hear(&mut self) {
+        if let Some(ends) = &mut self.ends {
+            ends.hear();
+        }
+    }
+
+    /// When the packet arrived that an end was read off, if it was heard.
+    fn heard(&mut self, end: &End, local: Option<SocketAddr>, remote: SocketAddr) -> Option<Met> {
+        self.ends.as_mut()?.of(end, local?, remote)
     }
 }
 
@@ -116,8 +148,22 @@ impl Core {
         let due = (0..flows.len())
             .map(|index| Reverse((start_ns + index as i64 * OPENING_PACE_NS, index)))
             .collect();
-        let shared = Shared { sink, speakers: Speakers::default(), counters: Counters::default() };
-        Self { flows, shared, epoll, due, buffer: vec![0; 16 << 10], stopped: false }
+        let shared = Shared {
+            sink,
+            speakers: Speakers::default(),
+            counters: Counters::default(),
+            wall: WallClock::default(),
+            ends: None,
+        };
+        Self { flows, shared, epoll, due, room: Room::new(16 << 10), stopped: false }
+    }
+
+    /// Hears, from now on, the packets that end flows; the event of it in epoll is `token`. To be
+    /// called in the network namespace of the flows' sockets, before they are opened.
+    pub fn listen_for_ends(&mut self, token: u64) {
+        self.shared.ends = Ends::listen().filter(|ends| {
+            self.epoll.add(ends.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, token)).is_ok()
+        });
     }
 
     /// When something is due next, on the runner's clock.
@@ -151,7 +197,7 @@ impl Core {
 
     /// A flow's socket is ready.
     pub fn ready(&mut self, index: usize, events: EpollFlags) {
-        let Core { flows, shared, epoll, due, buffer, .. } = self;
+        let Core { flows, shared, epoll, due, room, .. } = self;
         let Some(flow) = flows.get_mut(index) else { return };
         match &mut flow.socket {
             FlowSocket::Closed => {}
@@ -160,9 +206,10 @@ impl Core {
                 due.extend(next.map(|at_ns| Reverse((at_ns, index))));
             }
             FlowSocket::Tcp(link) => {
-                if let Some((at_ns, end)) = link.read(flow.number, &mut flow.story, shared, buffer)
-                {
-                    flow.end(at_ns, end, shared);
+                if let Some((met, end)) = link.read(flow.number, &mut flow.story, shared, room) {
+                    let heard = shared.heard(&end, link.local(), flow.remote);
+                    let met = heard.filter(|heard| heard.at_ns <= met.at_ns).unwrap_or(met);
+                    flow.end(met, end, shared);
                 }
             }
             FlowSocket::Udp(link) => {
@@ -170,7 +217,7 @@ impl Core {
                     link.read_errors(None, &mut flow.story, shared);
                 }
                 if events.contains(EpollFlags::EPOLLIN) {
-                    link.read(flow.number, &mut flow.story, shared, buffer);
+                    link.read(flow.number, &mut flow.story, shared, room);
                 }
             }
         }
@@ -191,7 +238,7 @@ impl Core {
         self.stopped = true;
         let at_ns = monotonic_ns();
         for flow in &mut self.flows {
-            flow.end(at_ns, End::Stopped, &self.shared);
+            flow.end(Met::done(at_ns), End::Stopped, &self.shared);
         }
     }
 
@@ -242,15 +289,15 @@ impl Flow {
             match error.raw_os_error().and_then(refusal_of) {
                 // No route for now: UDP has no connection that could have failed.
                 Some(refusal) if self.protocol == Protocol::Udp => {
-                    self.story.refused(at_ns, refusal, &shared.sink);
+                    self.story.refused(Met::done(at_ns), refusal, &shared.sink);
                     Some(self.next_after(at_ns))
                 }
                 Some(refusal) => {
-                    self.end(at_ns, End::Refused(refusal), shared);
+                    self.end(Met::done(at_ns), End::Refused(refusal), shared);
                     None
                 }
                 None => {
-                    self.end(at_ns, End::Failed(error.to_string()), shared);
+                    self.end(Met::done(at_ns), End::Failed(error.to_string()), shared);
                     None
                 }
             }
@@ -260,7 +307,7 @@ impl Flow {
     /// The connect has succeeded or failed. Gives when the first heartbeat is due.
     fn connected(&mut self, index: usize, epoll: &Epoll, shared: &mut Shared) -> Option<i64> {
         let socket = std::mem::replace(&mut self.socket, FlowSocket::Closed);
-        let FlowSocket::Connecting(link) = socket else { return None };
+        let FlowSocket::Connecting(mut link) = socket else { return None };
         let result = link.connected();
         let at_ns = monotonic_ns();
         let mut event = EpollEvent::new(EpollFlags::EPOLLIN, index as u64);
@@ -271,6 +318,9 @@ impl Flow {
         match result {
             Ok(local) => {
                 self.socket = FlowSocket::Tcp(link);
+                if let Some(ends) = &mut shared.ends {
+                    ends.await_end(local, self.remote);
+                }
                 self.story.opened(at_ns, local, self.remote, &shared.sink);
                 Some(self.next_after(at_ns))
             }
@@ -278,7 +328,7 @@ impl Flow {
                 let end = error
                     .raw_os_error()
                     .map_or_else(|| End::Failed(error.to_string()), tcp::end_of);
-                self.end(at_ns, end, shared);
+                self.end(Met::read(at_ns), end, shared);
                 None
             }
         }
@@ -315,9 +365,9 @@ impl Flow {
         self.phase_ns + (since_ns / self.interval_ns + 1) * self.interval_ns
     }
 
-    fn end(&mut self, at_ns: i64, end: End, shared: &Shared) {
+    fn end(&mut self, met: Met, end: End, shared: &Shared) {
         self.socket = FlowSocket::Closed;
-        self.story.ended(at_ns, end, &shared.sink);
+        self.story.ended(met, end, &shared.sink);
     }
 }
 

@@ -6,8 +6,10 @@
 //!
 //! [`Source::Flow`]: crate::observation::Source::Flow
 
+mod arrival;
 mod dial;
 pub mod dials;
+mod ends;
 mod engine;
 mod speakers;
 mod story;
@@ -40,6 +42,8 @@ use self::story::Story;
 
 /// In epoll, the event that wakes the thread to stop it.
 const WAKE: u64 = u64::MAX;
+/// In epoll, the event that tells of packets that end flows.
+const ENDS: u64 = u64::MAX - 1;
 
 /// One flow to keep up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,6 +189,7 @@ impl Pace {
 /// Serves the flows until they are stopped.
 fn serve(mut core: Core, epoll: &Epoll, wake: &EventFd, requests: &mpsc::Receiver<Request>) {
     run_before_others();
+    core.listen_for_ends(ENDS);
     let mut events = [EpollEvent::empty(); 256];
     let mut pace = Pace::default();
     while !core.stopped {
@@ -210,6 +215,7 @@ fn serve(mut core: Core, epoll: &Epoll, wake: &EventFd, requests: &mpsc::Receive
         for event in &events[..ready] {
             match event.data() {
                 WAKE => asked = true,
+                ENDS => core.shared.hear(),
                 index => core.ready(usize::try_from(index).unwrap_or(usize::MAX), event.events()),
             }
         }
@@ -323,8 +329,14 @@ pub struct Counters {
     pub sent: u64,
     /// Those of them that were datagrams.
     pub datagrams: u64,
-    /// How often answers were gathered before they were read: read up to half a millisecond late.
+    /// How often answers were gathered before they were read, up to half a millisecond later.
     pub gathered: u64,
+    /// Answers that the kernel did not stamp, or whose stamp could not be converted: their times are
+    /// those of the reading.
+    pub unstamped: u64,
+    /// The longest that an answer had lain unread, nanoseconds: so much later than they were are times
+    /// that are only read.
+    pub max_unread_ns: i64,
     /// Answers counted in spans.
     pub answered: u64,
     /// Answers of an instance that another one had already followed.

@@ -7,8 +7,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::arrival::Met;
 use crate::clock::Stamp;
-use crate::observation::{Event, Identity, Observation, Sink, Source};
+use crate::observation::{Bound, Event, Identity, Observation, Sink, Source};
 
 /// Refusals of more different kinds than this between two answers are not kept apart in full:
 /// the oldest kind is emitted early.
@@ -24,6 +25,8 @@ pub struct Story {
     current: Option<Arc<Identity>>,
     span: Option<OpenSpan>,
     last_answer_ns: Option<i64>,
+    /// When the app announced its close.
+    bye_ns: Option<i64>,
     /// Heartbeats sent; the last one's sequence number.
     sent: u64,
     /// `sent` when the last answer arrived.
@@ -40,6 +43,7 @@ struct OpenSpan {
     by: Arc<Identity>,
     from_ns: i64,
     to_ns: i64,
+    precision: Precision,
     answers: u64,
     first_sequence: u64,
     last_sequence: u64,
@@ -51,7 +55,15 @@ struct Run {
     refusal: Refusal,
     from_ns: i64,
     until_ns: i64,
+    precision: Precision,
     count: u64,
+}
+
+/// How exact the times of an observation are: as the least exact of them.
+#[derive(Clone, Copy, Debug)]
+struct Precision {
+    bound: Bound,
+    plus_minus_ns: i64,
 }
 
 /// Refused or unreachable, and what is known about it.
@@ -108,6 +120,7 @@ impl Story {
             current: None,
             span: None,
             last_answer_ns: None,
+            bye_ns: None,
             sent: 0,
             sent_at_answer: 0,
             runs: Vec::new(),
@@ -119,7 +132,7 @@ impl Story {
     /// The socket was bound and (TCP) connected.
     pub fn opened(&mut self, at_ns: i64, local: SocketAddr, remote: SocketAddr, sink: &Sink) {
         self.opened_ns = Some(at_ns);
-        emit(sink, at_ns, Event::FlowOpened { flow: self.flow(), local, remote });
+        emit(sink, Met::done(at_ns), Event::FlowOpened { flow: self.flow(), local, remote });
     }
 
     /// The sequence number of the heartbeat to be sent next.
@@ -132,6 +145,11 @@ impl Story {
         self.sent += 1;
     }
 
+    /// When the last answer arrived; the beginning of time where none has.
+    pub fn last_answer_ns(&self) -> i64 {
+        self.last_answer_ns.unwrap_or(i64::MIN)
+    }
+
     /// Whether it has been refused since its last answer.
     pub fn is_refused(&self) -> bool {
         !self.runs.is_empty()
@@ -140,11 +158,13 @@ impl Story {
     /// `by` answered the heartbeat `sequence`.
     pub fn answered(
         &mut self,
-        at_ns: i64,
+        met: Met,
         sequence: u64,
         by: &Arc<Identity>,
         sink: &Sink,
     ) -> Counted {
+        // What arrived by two processors at once may be read in another order than it was stamped.
+        let at_ns = met.at_ns.max(self.last_answer_ns());
         let same = self.span.as_ref().is_some_and(|span| Arc::ptr_eq(&span.by, by));
         if let Some(span) = &self.span {
             if same && sequence == span.last_sequence {
@@ -162,12 +182,13 @@ impl Story {
         if let Some(from_ns) = silence {
             // Those before the one that is answered; what was sent after it is under way.
             let unanswered = sequence.saturating_sub(self.sent_at_answer + 1);
-            self.emit_silence(from_ns, at_ns, unanswered, sink);
+            self.emit_silence(from_ns, Met { at_ns, ..met }, unanswered, sink);
         }
         let span = self.span.get_or_insert_with(|| OpenSpan {
             by: Arc::clone(by),
             from_ns: at_ns,
             to_ns: at_ns,
+            precision: Precision::of(met),
             answers: 0,
             first_sequence: sequence,
             last_sequence: sequence,
@@ -175,6 +196,7 @@ impl Story {
         span.to_ns = at_ns;
         span.last_sequence = sequence;
         span.answers += 1;
+        span.precision.add(met);
         if !same {
             self.first.get_or_insert_with(|| Arc::clone(by));
             self.current = Some(Arc::clone(by));
@@ -185,17 +207,20 @@ impl Story {
     }
 
     /// A refusal arrived; the flow goes on.
-    pub fn refused(&mut self, at_ns: i64, refusal: Refusal, sink: &Sink) {
+    pub fn refused(&mut self, met: Met, refusal: Refusal, sink: &Sink) {
+        let at_ns = met.at_ns;
         if let Some(run) = self.runs.iter_mut().find(|run| run.refusal == refusal) {
-            run.until_ns = at_ns;
+            run.until_ns = at_ns.max(run.until_ns);
+            run.precision.add(met);
             run.count += 1;
             return;
         }
         if self.runs.len() == MAX_RUNS {
             let oldest = self.runs.remove(0);
-            emit(sink, oldest.from_ns, oldest.event(self.flow()));
+            emit(sink, oldest.precision.at(oldest.from_ns), oldest.event(self.flow()));
         }
-        self.runs.push(Run { refusal, from_ns: at_ns, until_ns: at_ns, count: 1 });
+        let precision = Precision::of(met);
+        self.runs.push(Run { refusal, from_ns: at_ns, until_ns: at_ns, precision, count: 1 });
     }
 
     /// Its own socket dropped `count` datagrams, some time after `since_ns`.
@@ -205,30 +230,35 @@ impl Story {
     }
 
     /// The app announced that it is about to close.
-    pub fn bye(&self, at_ns: i64, sink: &Sink) {
-        emit(sink, at_ns, Event::Bye { flow: self.flow() });
+    pub fn bye(&mut self, met: Met, sink: &Sink) {
+        self.bye_ns = Some(met.at_ns);
+        emit(sink, met, Event::Bye { flow: self.flow() });
     }
 
     /// Something failed here, and the flow goes on. Said once a flow.
     pub fn failed(&mut self, at_ns: i64, error: String, sink: &Sink) {
         if !std::mem::replace(&mut self.failed, true) {
-            emit(sink, at_ns, Event::FlowFailed { flow: self.flow(), error });
+            emit(sink, Met::done(at_ns), Event::FlowFailed { flow: self.flow(), error });
         }
     }
 
     /// The flow is over. Only the first end counts.
-    pub fn ended(&mut self, at_ns: i64, end: End, sink: &Sink) {
+    pub fn ended(&mut self, met: Met, end: End, sink: &Sink) {
         if self.end.is_some() {
             return;
         }
+        // What came by one packet with it was before it, and so it stays when both are converted
+        // from stamps, each with an error of its own.
+        let before_ns = self.bye_ns.unwrap_or(i64::MIN).max(self.last_answer_ns());
+        let met = Met { at_ns: met.at_ns.max(before_ns), ..met };
         if let End::Refused(refusal) = end {
-            self.refused(at_ns, refusal, sink);
+            self.refused(met, refusal, sink);
         }
         self.emit_refusals(sink);
-        let silence = self.silence_until(at_ns);
+        let silence = self.silence_until(met.at_ns);
         self.emit_span(sink);
         if let Some(from_ns) = silence {
-            self.emit_silence(from_ns, at_ns, self.sent - self.sent_at_answer, sink);
+            self.emit_silence(from_ns, met, self.sent - self.sent_at_answer, sink);
         }
         let flow = self.flow();
         let event = match end.clone() {
@@ -240,7 +270,7 @@ impl Story {
             End::Stopped => Some(Event::FlowStopped { flow }),
         };
         if let Some(event) = event {
-            emit(sink, at_ns, event);
+            emit(sink, met, event);
         }
         self.end = Some(end);
     }
@@ -296,9 +326,9 @@ impl Story {
         (at_ns - from_ns >= self.silent_after_ns).then_some(from_ns)
     }
 
-    fn emit_silence(&self, from_ns: i64, to_ns: i64, unanswered: u64, sink: &Sink) {
-        let (from, to) = (Stamp::runner(from_ns), Stamp::runner(to_ns));
-        emit(sink, to_ns, Event::Silence { flow: self.flow(), from, to, unanswered });
+    fn emit_silence(&self, from_ns: i64, until: Met, unanswered: u64, sink: &Sink) {
+        let (from, to) = (Stamp::runner(from_ns), Stamp::runner(until.at_ns));
+        emit(sink, until, Event::Silence { flow: self.flow(), from, to, unanswered });
     }
 
     fn emit_span(&mut self, sink: &Sink) {
@@ -310,14 +340,32 @@ impl Story {
                 to: Stamp::runner(span.to_ns),
                 answers: span.answers,
             };
-            emit(sink, span.to_ns, event);
+            emit(sink, span.precision.at(span.to_ns), event);
         }
     }
 
     fn emit_refusals(&mut self, sink: &Sink) {
         for run in std::mem::take(&mut self.runs) {
-            emit(sink, run.from_ns, run.event(self.flow()));
+            emit(sink, run.precision.at(run.from_ns), run.event(self.flow()));
         }
+    }
+}
+
+impl Precision {
+    fn of(met: Met) -> Self {
+        Self { bound: met.bound, plus_minus_ns: met.plus_minus_ns }
+    }
+
+    fn add(&mut self, met: Met) {
+        self.plus_minus_ns = self.plus_minus_ns.max(met.plus_minus_ns);
+        if met.bound == Bound::AtMost {
+            self.bound = Bound::AtMost;
+        }
+    }
+
+    fn at(self, at_ns: i64) -> Met {
+        let Self { bound, plus_minus_ns } = self;
+        Met { at_ns, bound, plus_minus_ns }
     }
 }
 
@@ -342,8 +390,12 @@ impl Refusal {
 }
 
 /// Sends an observation; that nobody listens any more is no matter of the flow.
-fn emit(sink: &Sink, at_ns: i64, event: Event<Stamp>) {
-    let _ = sink.send(Observation::exact(Stamp::runner(at_ns), Source::Flow, event));
+fn emit(sink: &Sink, met: Met, event: Event<Stamp>) {
+    let at = Stamp::runner(met.at_ns);
+    let mut seen = Observation::exact(at, Source::Flow, event);
+    seen.bound = met.bound;
+    seen.plus_minus_ms = Some(met.plus_minus_ns as f64 / 1e6);
+    let _ = sink.send(seen);
 }
 
 #[cfg(test)]

@@ -51,11 +51,11 @@ impl Scene {
     }
 
     fn answer(&mut self, at_ms: i64, sequence: u64, instance: u8) -> Counted {
-        self.story.answered(at_ms * 1_000_000, sequence, &who(instance), &self.sink)
+        self.story.answered(Met::done(at_ms * 1_000_000), sequence, &who(instance), &self.sink)
     }
 
     fn end(&mut self, at_ms: i64, end: End) -> Vec<String> {
-        self.story.ended(at_ms * 1_000_000, end, &self.sink);
+        self.story.ended(Met::done(at_ms * 1_000_000), end, &self.sink);
         self.seen()
     }
 
@@ -82,6 +82,7 @@ impl Scene {
                     format!("unreachable {at}-{} {count}", ms(&until))
                 }
                 Event::FlowFailed { error, .. } => format!("failed {at} {error}"),
+                Event::Bye { .. } => format!("bye {at}"),
                 Event::Fin { .. } => format!("fin {at}"),
                 Event::Reset { .. } => format!("reset {at}"),
                 Event::FlowStopped { .. } => format!("stopped {at}"),
@@ -160,13 +161,13 @@ fn refusals_are_one_observation_until_an_answer() {
     scene.send(4);
     scene.answer(20, 1, OLD);
     for at in [30, 40, 50] {
-        scene.story.refused(at * 1_000_000, closed_port(), &scene.sink);
+        scene.story.refused(Met::done(at * 1_000_000), closed_port(), &scene.sink);
     }
     assert!(scene.story.is_refused());
     assert_eq!(scene.seen(), [""; 0]);
     scene.answer(60, 4, NEW);
     assert_eq!(scene.seen(), ["refused 30-50 3", "span instance-0 20-20 1"]);
-    scene.story.refused(70_000_000, closed_port(), &scene.sink);
+    scene.story.refused(Met::done(70_000_000), closed_port(), &scene.sink);
     let seen = scene.end(80, End::Stopped);
     assert_eq!(seen, ["refused 70-70 1", "span instance-1 60-60 1", "stopped 80"]);
 }
@@ -176,7 +177,7 @@ fn refusals_of_ever_new_kinds_do_not_pile_up() {
     let mut scene = Scene::new();
     for n in 0..20 {
         let refusal = Refusal { icmp_code: Some(n), port: false, ..closed_port() };
-        scene.story.refused(i64::from(n) * 1_000_000, refusal, &scene.sink);
+        scene.story.refused(Met::done(i64::from(n) * 1_000_000), refusal, &scene.sink);
     }
     assert_eq!(scene.seen().len(), 20 - MAX_RUNS);
 }
@@ -204,7 +205,46 @@ fn what_was_met_instead_of_an_answer_is_said() {
     let mut scene = Scene::new();
     scene.send(3);
     assert_eq!(scene.story.why_not_answered().why, "no answer to 3 heartbeats");
-    scene.story.refused(0, closed_port(), &scene.sink);
+    scene.story.refused(Met::done(0), closed_port(), &scene.sink);
     let why = scene.story.why_not_answered().why;
     assert_eq!(why, "Connection refused (os error 111), says 10.0.0.1 (1 times)");
+}
+
+/// One answer of which only the reading's time is known makes a span's times upper bounds.
+#[test]
+fn a_span_is_as_exact_as_the_least_exact_of_its_answers() {
+    let ms = 1_000_000;
+    let bound = |readings: &[Met]| {
+        let mut scene = Scene::new();
+        for (n, met) in readings.iter().enumerate() {
+            scene.send(1);
+            scene.story.answered(*met, n as u64 + 1, &who(OLD), &scene.sink);
+        }
+        scene.story.ended(Met::done(90 * ms), End::Stopped, &scene.sink);
+        let span = scene.seen.try_recv().unwrap();
+        assert!(matches!(span.event, Event::Span { .. }));
+        (span.bound, span.plus_minus_ms)
+    };
+    let stamped = [Met::stamped(10 * ms, 40), Met::stamped(20 * ms, 60), Met::stamped(30 * ms, 50)];
+    assert_eq!(bound(&stamped), (Bound::Exact, Some(0.00006)));
+    let read = [stamped[0], Met::read(20 * ms), stamped[2]];
+    assert_eq!(bound(&read), (Bound::AtMost, Some(0.00005)));
+}
+
+#[test]
+fn answers_stamped_in_another_order_than_they_are_read_do_not_go_back() {
+    let mut scene = Scene::new();
+    scene.send(2);
+    scene.answer(21, 1, OLD);
+    scene.answer(20, 2, OLD);
+    assert_eq!(scene.end(30, End::Stopped), ["span instance-0 21-21 2", "stopped 30"]);
+}
+
+#[test]
+fn a_fin_is_not_before_the_bye_that_came_with_it() {
+    let mut scene = Scene::new();
+    scene.send(1);
+    scene.answer(20, 1, OLD);
+    scene.story.bye(Met::stamped(31_000_000, 40), &scene.sink);
+    assert_eq!(scene.end(30, End::Fin), ["bye 31", "span instance-0 20-20 1", "fin 31"]);
 }

@@ -3,14 +3,16 @@
 //! Takes the moments at which the socket is ready; tells the flow's [`Story`] what it met. Knows
 //! nothing of epoll or of when heartbeats are due.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use drainwatch_probe::wire::{Frame, Heartbeat, parse};
+use nix::errno::Errno;
 use nix::libc;
 use socket2::{Domain, Socket, Type};
 
+use super::arrival::{self, Arrival, Met, Room};
 use super::engine::{Shared, bind, refusal_of};
 use super::story::{End, Story};
 use crate::clock::monotonic_ns;
@@ -19,6 +21,8 @@ use crate::clock::monotonic_ns;
 #[derive(Debug)]
 pub struct Link {
     stream: TcpStream,
+    /// Its own address, once it has connected.
+    local: Option<SocketAddr>,
     /// The beginning of a frame of which the rest has not arrived; usually empty.
     input: Vec<u8>,
     /// The rest of a heartbeat that the socket took in part; usually empty.
@@ -44,6 +48,7 @@ impl Link {
         let socket = Socket::new(Domain::for_address(remote), Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
+        arrival::stamp(&socket);
         if let Some(port) = port {
             // A connection of an earlier trial, to another address, may not have been forgotten yet.
             socket.set_reuse_address(true)?;
@@ -54,21 +59,28 @@ impl Link {
             _ => {}
         }
         let stream = TcpStream::from(socket);
-        Ok(Self { stream, input: Vec::new(), unsent: Vec::new(), write_error: None })
+        Ok(Self { stream, local: None, input: Vec::new(), unsent: Vec::new(), write_error: None })
     }
 
     /// Whether it has connected; gives its own address.
     ///
     /// # Errors
     /// Why it has not.
-    pub fn connected(&self) -> io::Result<SocketAddr> {
+    pub fn connected(&mut self) -> io::Result<SocketAddr> {
         match self.stream.take_error()? {
             Some(error) => Err(error),
             None => {
                 self.stream.peer_addr()?;
-                self.stream.local_addr()
+                let local = self.stream.local_addr()?;
+                self.local = Some(local);
+                Ok(local)
             }
         }
+    }
+
+    /// Its own address, once it has connected.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.local
     }
 
     /// Sends a heartbeat.
@@ -112,30 +124,31 @@ impl Link {
         number: u64,
         story: &mut Story,
         shared: &mut Shared,
-        buffer: &mut [u8],
-    ) -> Option<(i64, End)> {
-        let result = self.stream.read(buffer);
-        let at_ns = monotonic_ns();
+        room: &mut Room,
+    ) -> Option<(Met, End)> {
+        let result = arrival::receive(&self.stream, room);
+        let arrival = Arrival::now(result.ok().and_then(|(_, stamp)| stamp), &mut shared.wall);
         let end = match result {
-            Ok(0) => self.write_error.map_or(End::Fin, end_of),
-            Ok(length) => return self.take(&buffer[..length], at_ns, number, story, shared),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return None;
+            Ok((0, _)) => self.write_error.map_or(End::Fin, end_of),
+            Ok((length, _)) => {
+                return self.take(&room.bytes[..length], arrival, number, story, shared);
             }
-            Err(e) => e.raw_os_error().map_or_else(|| End::Failed(e.to_string()), end_of),
+            Err(Errno::EAGAIN | Errno::EINTR) => return None,
+            Err(error) => end_of(error as i32),
         };
-        Some((at_ns, end))
+        // Neither FIN nor RST brings its stamp to here.
+        Some((Met::read(arrival.read_ns), end))
     }
 
     /// What has been read, all whole frames of it.
     fn take(
         &mut self,
         bytes: &[u8],
-        at_ns: i64,
+        arrival: Arrival,
         number: u64,
         story: &mut Story,
         shared: &mut Shared,
-    ) -> Option<(i64, End)> {
+    ) -> Option<(Met, End)> {
         let mut joined = Vec::new();
         let mut rest = bytes;
         if !self.input.is_empty() {
@@ -147,8 +160,14 @@ impl Link {
             match parse(rest) {
                 Ok(Some((frame, length))) => {
                     match frame {
-                        Frame::Answer(answer) => shared.answer(&answer, at_ns, number, story),
-                        Frame::Bye(_) => story.bye(at_ns, &shared.sink),
+                        Frame::Answer(answer) => shared.answer(&answer, arrival, number, story),
+                        Frame::Bye(_) => {
+                            // It was sent after the last answer, which was not before this.
+                            story.bye(
+                                arrival.met(story.last_answer_ns(), &shared.wall),
+                                &shared.sink,
+                            );
+                        }
                         Frame::Heartbeat(_) => shared.counters.stray += 1,
                     }
                     rest = &rest[length..];
@@ -158,7 +177,8 @@ impl Link {
                     return None;
                 }
                 Err(error) => {
-                    return Some((at_ns, End::Failed(format!("the peer sent what is {error}"))));
+                    let error = format!("the peer sent what is {error}");
+                    return Some((Met::read(arrival.read_ns), End::Failed(error)));
                 }
             }
         }

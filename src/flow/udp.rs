@@ -10,11 +10,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use drainwatch_probe::wire::{Frame, Heartbeat, parse};
 use nix::cmsg_space;
+use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
 use socket2::{Domain, Socket, Type};
 
+use super::arrival::{self, Arrival, Met, Room};
 use super::engine::{Shared, bind, refusal_of};
 use super::story::{Refusal, Story};
 use crate::clock::monotonic_ns;
@@ -47,6 +49,7 @@ impl Link {
             SocketAddr::V4(_) => setsockopt(&socket, Ipv4RecvErr, &true)?,
             SocketAddr::V6(_) => setsockopt(&socket, Ipv6RecvErr, &true)?,
         }
+        arrival::stamp(&socket);
         if let Some(port) = port {
             bind(&socket, port, remote)?;
         }
@@ -117,27 +120,30 @@ impl Link {
     }
 
     /// The socket can be read: reads one datagram.
-    pub fn read(&mut self, number: u64, story: &mut Story, shared: &mut Shared, buffer: &mut [u8]) {
-        let result = self.socket.recv(buffer);
-        let at_ns = monotonic_ns();
-        match result {
-            Ok(length) => match parse(&buffer[..length]) {
-                Ok(Some((Frame::Answer(answer), used))) if used == length => {
-                    shared.answer(&answer, at_ns, number, story);
+    pub fn read(&mut self, number: u64, story: &mut Story, shared: &mut Shared, room: &mut Room) {
+        match arrival::receive(&self.socket, room) {
+            Ok((length, stamp)) => {
+                let arrival = Arrival::now(stamp, &mut shared.wall);
+                match parse(&room.bytes[..length]) {
+                    Ok(Some((Frame::Answer(answer), used))) if used == length => {
+                        shared.answer(&answer, arrival, number, story);
+                    }
+                    _ => shared.counters.stray += 1,
                 }
-                _ => shared.counters.stray += 1,
-            },
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(error) => self.read_errors(error.raw_os_error(), story, shared),
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(error) => self.read_errors(Some(error as i32), story, shared),
         }
     }
 
     /// The socket has an error: reads the error queue to its end. `errno` is what a call gave.
     pub fn read_errors(&mut self, errno: Option<i32>, story: &mut Story, shared: &mut Shared) {
         let mut any = false;
-        while let Some((at_ns, met)) = next_error(&self.socket) {
+        while let Some(error) = next_error(&self.socket) {
+            let arrival = Arrival::now(error.stamp_ns, &mut shared.wall);
+            let met = arrival.met(error.sent_ns, &shared.wall);
             any = true;
-            note(at_ns, met, story, shared);
+            note(met, error.what, story, shared);
         }
         // Reading the queue clears the socket's error. An error without an entry in the queue is
         // a local one, or the copy of one whose entry was read between its two halves.
@@ -150,41 +156,62 @@ impl Link {
             && errno != libc::EPERM
         {
             let refusal = refusal_of(errno);
-            note(monotonic_ns(), refusal.ok_or(errno), story, shared);
+            note(Met::read(monotonic_ns()), refusal.ok_or(errno), story, shared);
         }
     }
 }
 
-/// The oldest entry of a socket's error queue: when it was read, and a refusal or another error.
-pub fn next_error(socket: &impl AsRawFd) -> Option<(i64, Result<Refusal, i32>)> {
+/// An entry of a socket's error queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketError {
+    /// A refusal, or another error.
+    pub what: Result<Refusal, i32>,
+    /// The kernel's stamp of it, on the wall clock, where it was asked for.
+    stamp_ns: Option<i64>,
+    /// When the heartbeat was sent that met it; the beginning of time where that is not known.
+    sent_ns: i64,
+}
+
+/// The oldest entry of a socket's error queue.
+pub fn next_error(socket: &impl AsRawFd) -> Option<SocketError> {
     let mut data = [0; 64];
     let mut iov = [IoSliceMut::new(&mut data)];
-    let mut space = cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6);
+    let mut space = cmsg_space!(libc::timespec, libc::sock_extended_err, libc::sockaddr_in6);
     let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
     let message =
         recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags).ok()?;
-    let at_ns = monotonic_ns();
-    let met = message.cmsgs().ok()?.find_map(|control| match control {
-        ControlMessageOwned::Ipv4RecvErr(error, sender) => {
-            // In network byte order, as the kernel keeps it.
-            let sender = sender.map(|a| IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
-            Some(refusal(&error, sender))
+    let (mut stamp_ns, mut what) = (None, None);
+    for control in message.cmsgs().ok()? {
+        match control {
+            ControlMessageOwned::Ipv4RecvErr(error, sender) => {
+                // In network byte order, as the kernel keeps it.
+                let sender = sender.map(|a| IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
+                what = Some(refusal(&error, sender));
+            }
+            ControlMessageOwned::Ipv6RecvErr(error, sender) => {
+                let sender = sender.map(|a| IpAddr::from(a.sin6_addr.s6_addr));
+                what = Some(refusal(&error, sender));
+            }
+            control => stamp_ns = stamp_ns.or(arrival::stamp_of(control)),
         }
-        ControlMessageOwned::Ipv6RecvErr(error, sender) => {
-            Some(refusal(&error, sender.map(|a| IpAddr::from(a.sin6_addr.s6_addr))))
-        }
-        _ => None,
-    });
+    }
     // An entry that says nothing is an error all the same.
-    Some((at_ns, met.unwrap_or(Err(libc::EPROTO))))
+    let what = what.unwrap_or(Err(libc::EPROTO));
+    let length = message.bytes;
+    // The heartbeat that met it comes back with it.
+    let sent_ns = match parse(&data[..length]) {
+        Ok(Some((Frame::Heartbeat(heartbeat), _))) => heartbeat.sent_ns,
+        _ => i64::MIN,
+    };
+    Some(SocketError { what, stamp_ns, sent_ns })
 }
 
-fn note(at_ns: i64, met: Result<Refusal, i32>, story: &mut Story, shared: &mut Shared) {
-    match met {
-        Ok(refusal) => story.refused(at_ns, refusal, &shared.sink),
+fn note(met: Met, what: Result<Refusal, i32>, story: &mut Story, shared: &mut Shared) {
+    match what {
+        Ok(refusal) => story.refused(met, refusal, &shared.sink),
         Err(errno) => {
             let error = io::Error::from_raw_os_error(errno).to_string();
-            story.failed(at_ns, error, &shared.sink);
+            story.failed(met.at_ns, error, &shared.sink);
         }
     }
 }

@@ -100,6 +100,7 @@ fn trial(report: Report, matrix: &str, arm: &str, repeat: u32) -> Trial {
         clocks: clocks(),
         // Of a run of several trials it tells one time: that of the run's start.
         started_at: String::new(),
+        zero_ns: None,
         target,
         checks: Vec::new(),
         observations: Vec::new(),
@@ -107,6 +108,7 @@ fn trial(report: Report, matrix: &str, arm: &str, repeat: u32) -> Trial {
         dials: Vec::new(),
         findings,
         finding_bounds,
+        exactness: None,
         warnings,
         runner_warnings: told.chain(trial.summary.notes).collect(),
         imported: Some(Imported {

@@ -3,6 +3,7 @@
 //! Everything that reports, comparisons and exit codes say is read from here. Written atomically;
 //! a reader refuses a newer major version.
 
+mod calibration;
 mod claim;
 mod folders;
 mod go_v01;
@@ -20,6 +21,9 @@ use crate::config::Scenario;
 use crate::observation::{Observation, Target};
 use crate::verdict::{self, DialRecord, FindingBound, Findings, FlowRecord, Outcome, Repeat};
 
+pub use calibration::{
+    CALIBRATION_FORMAT, Calibration, Exactness, InstantError, Load, Machine, exactness,
+};
 pub use claim::{Claim, ClaimError, UNFINISHED_LOGS};
 pub use folders::name as folder_name;
 pub use go_v01::read as read_go_report;
@@ -62,6 +66,9 @@ pub struct Trial {
     pub clocks: Vec<ClockRelation>,
     /// Wall-clock time of the trigger, UTC, RFC 3339 (of the start, where there was no trigger).
     pub started_at: String,
+    /// The zero of the trial's times on the runner's `CLOCK_MONOTONIC`, nanoseconds since its boot.
+    #[serde(default)]
+    pub zero_ns: Option<i64>,
     /// The pod that was terminated.
     pub target: Option<Target>,
     /// The checks that held before the trigger, in their order, with their figures.
@@ -83,6 +90,10 @@ pub struct Trial {
     /// How exact each finding that was measured is, by its name; judged from `observations`.
     #[serde(default)]
     pub finding_bounds: BTreeMap<String, FindingBound>,
+    /// How far the flows' instants may be off, as it was measured on this machine; null where no
+    /// calibration of it covers this trial (see `drainwatch calibrate`).
+    #[serde(default)]
+    pub exactness: Option<Exactness>,
     /// What a reader should know before using the figures; judged from `observations`.
     pub warnings: Vec<String>,
     /// The same, from the runner and the timeline: kept when the trial is judged anew.

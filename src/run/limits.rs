@@ -212,7 +212,7 @@ impl Machine {
              memory available",
             flows.tcp,
             flows.udp,
-            heartbeats_a_second(config),
+            config.heartbeats_a_second(),
             descriptors(config),
             of(self.descriptors),
             of(self.ports.map(|(low, high)| high - low + 1)),
@@ -226,13 +226,6 @@ impl Machine {
     pub fn has_room_beside(&self, entries: u64, config: &Scenario) -> bool {
         self.conntrack.is_none_or(|max| entries + self::entries(config) <= max)
     }
-}
-
-/// How many heartbeats the flows send in a second.
-pub fn heartbeats_a_second(config: &Scenario) -> f64 {
-    let flows = &config.flows;
-    f64::from(flows.tcp) / flows.tcp_interval.as_secs_f64()
-        + f64::from(flows.udp) / flows.udp_interval.as_secs_f64()
 }
 
 fn total(config: &Scenario) -> u64 {

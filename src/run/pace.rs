@@ -55,10 +55,13 @@ pub fn dropped_in_settle(
     if few { Ok(held::own_drops(found)) } else { Err(preflight::own_drops(found)) }
 }
 
-/// What to say where so much came that it was gathered before it was read.
-pub fn gathered(counters: &Counters) -> Option<String> {
-    (counters.gathered > 0).then(|| {
-        "so much came in that answers were gathered: times of flows may be up to 0.5 ms late".into()
+/// What to say where answers came without a time of the kernel's.
+pub fn unstamped(counters: &Counters) -> Option<String> {
+    (counters.unstamped > 0).then(|| {
+        format!(
+            "the kernel's time of {} answers is not known, of {}: theirs is that of their reading",
+            counters.unstamped, counters.answered
+        )
     })
 }
 
@@ -101,6 +104,13 @@ mod tests {
         let failure = settle(6, Some(2)).unwrap_err();
         assert_eq!(failure.check, "own-drops");
         assert!(failure.to_string().contains("flows' sockets 1, by the probe's 2, of 2000"));
+    }
+
+    #[test]
+    fn answers_without_a_time_of_the_kernels_are_told() {
+        let counters = Counters { answered: 90, unstamped: 2, ..Default::default() };
+        assert!(unstamped(&counters).is_some_and(|text| text.contains("of 2 answers")));
+        assert_eq!(unstamped(&Counters { unstamped: 0, ..counters }), None);
     }
 
     #[test]

@@ -177,7 +177,9 @@ impl<'a> Story<'a> {
         if let Some(other) = self.other() {
             let ended = |o: &&&Observation| span(&o.event).is_some_and(|s| s.from == other.from);
             let by = self.events.iter().find(ended).copied();
-            let time = Some(exact(by, other.from));
+            let mut time = exact(by, other.from);
+            time.bound = by.map_or(time.bound, |by| by.bound);
+            let time = Some(time);
             return Ending { fate: Fate::Rehomed, time, by, untold: None };
         }
         if failed {

@@ -159,10 +159,12 @@ impl Bounds {
     }
 
     /// A difference has the bounds of both. Only its later end is ever a watch's arrival, so that
-    /// an upper bound stays one.
+    /// an upper bound stays one; where the earlier end is one too (a flow's end of which no packet
+    /// was heard), how exact the difference is is not known.
     fn note(&mut self, name: &str, later: Option<Timed>, earlier: Option<Timed>) {
         let (Some(later), Some(earlier)) = (later, earlier) else { return };
-        let plus_minus_ms = later.plus_minus_ms.zip(earlier.plus_minus_ms).map(|(a, b)| a + b);
+        let both = later.plus_minus_ms.zip(earlier.plus_minus_ms).map(|(a, b)| a + b);
+        let plus_minus_ms = both.filter(|_| earlier.bound == Bound::Exact);
         self.0.insert(name.to_owned(), FindingBound { bound: later.bound, plus_minus_ms });
     }
 }

@@ -377,6 +377,25 @@ fn drops_are_told_with_their_place_number_and_time() {
     assert!(told("udp-1: without a fate: no answer, but"), "{:?}", verdict.warnings);
 }
 
+/// Where no packet of a flow's end was heard, its time is an upper bound, and of a difference to a
+/// watch's nothing is known but the figure.
+#[test]
+fn what_is_only_read_is_an_upper_bound() {
+    let mut trial = stories::exit(1);
+    let window = |trial: &crate::record::Trial| trial.finding_bounds["dead_endpoint_window_ms"];
+    assert!(window(&trial).plus_minus_ms.is_some());
+    for seen in &mut trial.observations {
+        if matches!(seen.event, Event::Reset { .. } | Event::Span { .. }) {
+            seen.bound = crate::observation::Bound::AtMost;
+        }
+    }
+    trial.judge_anew();
+    assert_eq!(window(&trial).plus_minus_ms, None);
+    let bound = |name: &str| trial.finding_bounds[name].bound;
+    assert_eq!(bound("last_tcp_end_ms"), crate::observation::Bound::AtMost);
+    assert_eq!(bound("first_rehomed_ms"), crate::observation::Bound::AtMost);
+}
+
 /// What is said of the target's end, of a trial in which one flow was answered throughout.
 fn told_of_the_end(trigger: Trigger, mut events: Vec<Observation>) -> Vec<String> {
     events.push(span("udp-1", old(), -10_000.0, 9990.0));

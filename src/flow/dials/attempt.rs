@@ -151,7 +151,7 @@ impl Attempt {
                 if let Err(error) = connected(stream) {
                     let at_ns = monotonic_ns();
                     // The ICMP message behind it, where it was one and no RST.
-                    let refusal = next_error(stream).and_then(|(_, met)| met.ok());
+                    let refusal = next_error(stream).and_then(|error| error.what.ok());
                     return Some((at_ns, refusal.map_or_else(|| met(&error), Met::refused)));
                 }
                 self.connected_ns = Some(monotonic_ns());
@@ -159,8 +159,9 @@ impl Attempt {
             }
             Line::Tcp(..) => self.read_stream(speakers, buffer),
             Line::Udp(socket) => {
-                if let Some((at_ns, error)) = next_error(socket) {
-                    let met = error.map_or_else(
+                if let Some(error) = next_error(socket) {
+                    let at_ns = monotonic_ns();
+                    let met = error.what.map_or_else(
                         |errno| Met::failed_here(io::Error::from_raw_os_error(errno)),
                         Met::refused,
                     );

@@ -3,7 +3,7 @@
 use super::{Halt, Run};
 use crate::clock::Stamp;
 use crate::observation::Event;
-use crate::record::{TRIAL_FORMAT, Trial};
+use crate::record::{self, TRIAL_FORMAT, Trial};
 use crate::run::{dials, pace};
 use crate::verdict::Outcome;
 use crate::{timeline, verdict};
@@ -23,7 +23,7 @@ impl Run<'_> {
         if let Some(flows) = self.flows.take() {
             let counters = flows.counters();
             runner_warnings
-                .extend(pace::kept_up(&counters).into_iter().chain(pace::gathered(&counters)));
+                .extend(pace::kept_up(&counters).into_iter().chain(pace::unstamped(&counters)));
             flows.finish().await;
         }
         let mut seen: Vec<_> = [self.pods.gap(), self.slices.gap()].into_iter().flatten().collect();
@@ -68,6 +68,7 @@ impl Run<'_> {
             environment: context.environment.clone(),
             clocks,
             started_at: self.started_at.to_string(),
+            zero_ns: Some(zero.ns),
             target: self.target,
             checks: self.checks,
             observations: placed.observations,
@@ -75,6 +76,7 @@ impl Run<'_> {
             dials: verdict.dials,
             findings: verdict.findings,
             finding_bounds: verdict.finding_bounds,
+            exactness: record::exactness(&arm.config),
             warnings: verdict.warnings,
             runner_warnings,
             imported: None,
