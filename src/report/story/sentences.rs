@@ -15,6 +15,7 @@ pub(super) fn sentence(event: &Event, cast: &Cast) -> Option<String> {
         .or_else(|| of_a_pod(event, cast))
         .or_else(|| of_the_app(event, cast))
         .or_else(|| of_a_node(event, cast))
+        .or_else(|| of_dials(event, cast))
 }
 
 /// A time within a sentence.
@@ -39,6 +40,7 @@ fn of_the_runner(event: &Event) -> Option<String> {
             let message = message.as_ref().map(|text| format!(", {text}")).unwrap_or_default();
             format!("the API has answered it: {status}{message}")
         }
+        Event::TriggerDone { text } => format!("the trigger is carried out: {text}"),
         Event::ObservationEnded { complete: true } => "the observation ends".to_owned(),
         Event::ObservationEnded { complete: false } => {
             "the observation ends by its time limit: not all had ended".to_owned()
@@ -73,6 +75,11 @@ fn of_a_pod(event: &Event, cast: &Cast) -> Option<String> {
         Event::ContainerTerminated { pod, uid, exit_code, reason, .. } => {
             let reason = reason.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
             format!("{}'s container has ended: exit code {exit_code}{reason}", cast.pod(uid, pod))
+        }
+        Event::ProcessExited { node, pod, uid, exit_code, .. } => {
+            let code = exit_code.map(|code| format!(": exit code {code}")).unwrap_or_default();
+            let pod = cast.pod(uid, pod);
+            format!("{node}: the first process of {pod}'s container has ended{code}")
         }
         Event::PodGone { pod, uid } => format!("{} is gone from the API", cast.pod(uid, pod)),
         Event::Endpoint { pod, uid, ready, serving, terminating, .. } => format!(
@@ -123,6 +130,24 @@ fn of_the_app(event: &Event, cast: &Cast) -> Option<String> {
     })
 }
 
+/// Its time is when the last of them was known.
+fn of_dials(event: &Event, cast: &Cast) -> Option<String> {
+    let Event::Dials { kind, from, to, count, .. } = event else { return None };
+    let what = many(*count, &format!("new {} connection", kind.protocol.name()));
+    let when = match count {
+        1 => format!("started at {}", ms(from.ms())),
+        _ => format!("started from {} to {}", grouped(from.ms(), 1), ms(to.ms())),
+    };
+    let by = match (&kind.by, &kind.sender) {
+        (Some(by), _) => format!(" by {}", cast.process(by)),
+        (None, Some(sender)) => format!(" by {}", cast.ip(*sender)),
+        (None, None) => String::new(),
+    };
+    let error = kind.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    let outcome = kind.outcome.name().replace('-', " ");
+    Some(format!("{what}, {when}: {outcome}{by}{error}"))
+}
+
 fn of_a_node(event: &Event, cast: &Cast) -> Option<String> {
     Some(match event {
         Event::Rules { protocol, .. } => rules(event, &[*protocol], cast)?,
@@ -150,7 +175,11 @@ pub(super) fn rules(event: &Event, protocols: &[Protocol], cast: &Cast) -> Optio
     let what = match (to.as_slice(), reject) {
         ([], true) => format!("reject {flows}"),
         ([], false) => format!("say nothing of {flows}"),
-        (to, _) => format!("lead {flows} to {}", to.join(" or ")),
+        (to, false) => format!("lead {flows} to {}", to.join(" or ")),
+        // iptables' table that leads comes before the one that rejects, and is committed after it.
+        (to, true) => {
+            format!("lead {flows} to {}, and would reject what they do not lead", to.join(" or "))
+        }
     };
     Some(format!("{node}'s rules{now} {what}{by}"))
 }
