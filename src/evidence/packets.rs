@@ -191,7 +191,6 @@ mod tests {
         packet.extend(rest);
         packet
     }
-
     const POD: [u8; 4] = [10, 244, 2, 2];
     const NODE: [u8; 4] = [10, 231, 4, 11];
 

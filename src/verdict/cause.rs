@@ -4,12 +4,14 @@
 //! A cause is `measured` only where each link of its chain was recorded in this trial; without
 //! kernel evidence that is so for what the app itself declared, and for little else.
 
+use std::time::Duration;
+
 use super::chain::{self, Ended};
 use super::fate::{Ending, Story, Untold};
 use super::kernel::Kernel;
 use super::world::{Drops, Of, Timed, World, ms_between};
 use super::{Basis, Cause, Fate};
-use crate::config::Sigterm;
+use crate::config::{Scenario, Sigterm};
 use crate::observation::{Event, Observation, Protocol};
 
 /// The cause; `None` where nothing that was recorded suggests one.
@@ -18,8 +20,10 @@ pub(super) fn cause(
     ending: &Ending,
     world: &World,
     kernel: &Kernel,
-    sigterm: Sigterm,
+    config: &Scenario,
 ) -> Option<Cause> {
+    let sigterm = config.sigterm;
+    let of_service = config.flows.via.is_of_service();
     if let Some(untold) = ending.untold {
         return Some(measured(our_doing(untold)));
     }
@@ -33,15 +37,16 @@ pub(super) fn cause(
         Fate::Reset => declared_reset(story, time, world).or_else(|| cut(time, world, sigterm)),
         Fate::Rehomed => chain::rehomed(story, time, world, kernel)
             .or_else(|| chain::restarted(story, time, world))
-            .or_else(|| rehomed(story, time, world)),
+            .or_else(|| rehomed(story, time, world, of_service)),
         Fate::Refused => chain::refused(story, time, world, kernel)
-            .or_else(|| Some(refused(ending.by, time, world))),
+            .or_else(|| Some(refused(ending.by, time, world, of_service))),
         Fate::Unreachable => chain::unreachable(story, ending, world, kernel)
             .or_else(|| Some(inferred(icmp(ending.by)))),
-        Fate::Silent => chain::silent(story, world, kernel).or_else(|| silent(story, world)),
+        Fate::Silent => chain::silent(story, config.flows.silent_after, world, kernel)
+            .or_else(|| silent(story, config.flows.silent_after, world)),
         Fate::Survived | Fate::Severed | Fate::NotMeasured => None,
     };
-    with_packet(cause, chain::ended(story, ending, world, kernel))
+    with_packet(cause, chain::ended(story, ending, sigterm, world, kernel))
 }
 
 /// The cause of a TCP flow's end, with the chain that was recorded of it. Where the process ended with
@@ -99,7 +104,7 @@ fn declared_reset(story: &Story, reset: Timed, world: &World) -> Option<Cause> {
 
 /// A kill and the ends that it caused lie this close together: the kubelet tells of a container's
 /// end up to a second and a watch later.
-const TOLD_WITHIN_MS: f64 = 3000.0;
+pub(super) const TOLD_WITHIN_MS: f64 = 3000.0;
 
 /// The same, of the app's own last line and the closing of its sockets.
 const EXITS_WITHIN_MS: f64 = 1000.0;
@@ -124,7 +129,7 @@ fn cut(end: Timed, world: &World, sigterm: Sigterm) -> Option<Cause> {
 }
 
 /// Another pod, or another process of the same pod.
-fn rehomed(story: &Story, moved: Timed, world: &World) -> Option<Cause> {
+fn rehomed(story: &Story, moved: Timed, world: &World, of_service: bool) -> Option<Cause> {
     let (first, other) = (story.spans.first()?, story.other()?);
     if first.by.uid == other.by.uid {
         let text = "the container was restarted: same pod, another process";
@@ -143,15 +148,15 @@ fn rehomed(story: &Story, moved: Timed, world: &World) -> Option<Cause> {
     };
     let ago = ms_between(moved.at, gone.at);
     let who = match story.protocol {
-        Protocol::Udp => "kube-proxy then moved the flow",
-        Protocol::Tcp => "something between then moved the flow",
+        Protocol::Udp if of_service => "kube-proxy then moved the flow",
+        // kube-proxy moves no TCP, and has no part in what goes past the Service.
+        Protocol::Udp | Protocol::Tcp => "something between then moved the flow",
     };
     Some(inferred(format!("the target's endpoint {how}, seen {ago:.1} ms before; {who}")))
 }
 
-/// Two senders have the same address after translation, and without kernel evidence nothing here
-/// tells them apart.
-fn refused(by: Option<&Observation>, at: Timed, world: &World) -> Cause {
+/// Two senders have the same address after translation, and nothing that was recorded tells them apart.
+fn refused(by: Option<&Observation>, at: Timed, world: &World, of_service: bool) -> Cause {
     let when = match (world.exiting.first(), world.container_exit) {
         (Some(exiting), _) => {
             format!(", {}", apart(at, exiting.time, "the app said that it exits"))
@@ -161,22 +166,23 @@ fn refused(by: Option<&Observation>, at: Timed, world: &World) -> Cause {
         }
         (None, None) => String::new(),
     };
+    let node = if of_service { "a node's reject rule" } else { "a node" };
     inferred(format!(
-        "{}{when}: the pod's own namespace once its socket is closed, or a node's reject rule \
-         (not told apart without kernel evidence)",
+        "{}{when}: the pod's own namespace once its socket is closed, or {node} (what was recorded does \
+         not tell them apart)",
         icmp(by)
     ))
 }
 
 /// A silence has no cause of its own: what is known is what did not come.
-fn silent(story: &Story, world: &World) -> Option<Cause> {
+fn silent(story: &Story, silent_after: Duration, world: &World) -> Option<Cause> {
     let (exit, code) = world.container_exit?;
     let last = story.last_of_first()?;
-    let gone = chain::ends_with(last, exit.at);
+    let gone = chain::ends_with(last, exit.at, silent_after, TOLD_WITHIN_MS);
     (gone && story.protocol == Protocol::Udp).then(|| {
         inferred(format!(
-            "the target had exited (code {code}), and neither an answer nor a refusal came: a stale \
-             conntrack entry, a limit on ICMP and a lost route look alike without kernel evidence"
+            "the target had exited (code {code}), and neither an answer nor a refusal came: what was \
+             recorded does not tell a stale conntrack entry, a limit on ICMP and a lost route apart"
         ))
     })
 }

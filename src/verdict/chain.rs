@@ -3,17 +3,21 @@
 //! Takes a flow's evidence and the world around it; gives a cause that is `measured`, or none where
 //! a link is missing or a source may have missed one. What is inferred is for [`super::cause`].
 
+use std::time::Duration;
+
+use super::cause::TOLD_WITHIN_MS;
 use super::fate::{Ending, Story};
 use super::kernel::{Entry, FlowEvidence, Kernel, Sought, Told};
 use super::links::{self, CLOSES_WITHIN_MS, endpoint, exit, of_app};
-use super::refusals::{Met, Refuser, limiter, refuser};
+use super::refusals::{Met, Refuser, arrived, limiter, refuser};
 use super::world::{Timed, World, ms_between};
 use super::{Cause, Fate, Link, LinkKind};
 use crate::clock::Ms;
+use crate::config::{Sigterm, Via};
 use crate::observation::{DestroyedBy, Event, PacketKind, Source};
 
-/// A pod's or an entry's end is told of this late at most: by a watch, on a busy machine.
-const TOLD_WITHIN_MS: f64 = 2000.0;
+/// The exit code of a process that SIGKILL ended.
+const KILLED: i32 = 137;
 
 const ALL: [Source; 3] = [Source::NodeRules, Source::NodeConntrack, Source::NodePackets];
 
@@ -26,27 +30,31 @@ pub(super) fn rehomed(
     kernel: &Kernel,
 ) -> Option<Cause> {
     let evidence = kernel.of(story.id, story.protocol)?;
+    // Another process of the same pod answers through the same entry.
+    if story.spans.first()?.by.uid == story.other()?.by.uid {
+        return None;
+    }
     // The answer came through this entry, so it was made before; it can have been read after. What
     // led to it was told before it, by the same reader.
-    let elsewhere = evidence.elsewhere()?;
-    let until = elsewhere.time.at;
-    let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= until)?;
+    let elsewhere = evidence.elsewhere(moved.at)?;
+    let (until, pod) = (elsewhere.time.at, elsewhere.what.answered_by);
+    let destroyed = evidence.destroyed(until)?;
     // What kube-proxy has no part in has no link of its.
     let of_service = evidence.via().is_of_service();
     let rules = match of_service {
-        true => {
-            let out = evidence.rules_without_target().filter(|rules| rules.time.at <= until)?;
-            let to = evidence.rules_to(elsewhere.what.answered_by);
-            Some((out, to.filter(|rules| rules.time.at <= until)?))
-        }
+        true => Some((evidence.rules_without_target(until)?, evidence.rules_to(pod, until)?)),
         false => None,
+    };
+    let who = match evidence.led_before(pod) {
+        true => "another pod of the Service",
+        false => "the replacement",
     };
     let sources = [Source::NodeConntrack, Source::NodeRules];
     let sources = if of_service { &sources[..] } else { &sources[..1] };
     if evidence.missed(sources, until.max(moved.at)) {
         return None;
     }
-    let mut chain = endpoint(world, moved.at);
+    let mut chain = endpoint(world, &evidence, moved.at);
     if of_service {
         // Without it nothing says what the rules were committed for.
         chain.first()?;
@@ -64,9 +72,10 @@ pub(super) fn rehomed(
             chain.push(Link::of(LinkKind::RulesToReplacement, to));
         }
     }
-    // The endpoint's, the app's and the rules' stories run side by side until all of them have led here.
-    chain.sort_by(|a, b| a.t_ms.total_cmp(&b.t_ms));
     chain.push(Link::of(LinkKind::EntryDestroyed, destroyed));
+    // The endpoint's, the app's, the rules' and the entry's stories run side by side until all of them
+    // have led here: a kernel that drops an entry with its interface waits for no rules.
+    chain.sort_by(|a, b| a.t_ms.total_cmp(&b.t_ms));
     chain.push(Link::of(LinkKind::EntryMade, elsewhere));
     chain.push(Link::timed(LinkKind::Answered, moved, Source::Flow));
     let by = destroyed_by(destroyed);
@@ -74,19 +83,23 @@ pub(super) fn rehomed(
     let how = match rules {
         Some((out, to)) => {
             let led = match to.time.at > out.time.at {
-                true => format!(" and led to the replacement at {:.1} ms", to.time.at.ms()),
+                true => format!(" and led to {who} at {:.1} ms", to.time.at.ms()),
                 false => String::new(),
+            };
+            let after = ms_between(at, to.time.at.max(out.time.at));
+            let when = match after < 0.0 {
+                true => format!("at {:.1} ms, before that", at.ms()),
+                false => format!("{after:.1} ms after that"),
             };
             format!(
                 "the rules of {node} left the pod out at {:.1} ms{led}, {by} the flow's conntrack entry \
-                 {:.1} ms after that",
+                 {when}",
                 out.time.at.ms(),
-                ms_between(at, to.time.at.max(out.time.at)),
             )
         }
         None => format!("{by} the flow's conntrack entry at {:.1} ms ({node})", at.ms()),
     };
-    let mut text = format!("{how}, and the next datagram went to the replacement");
+    let mut text = format!("{how}, and the next datagram that was let through went to {who}");
     if let Some(met) = met {
         text += &format!("; until then {}", met.words(refuser.as_ref()));
     }
@@ -98,7 +111,8 @@ pub(super) fn restarted(story: &Story, moved: Timed, world: &World) -> Option<Ca
     let (first, other) = (story.spans.first()?, story.other()?);
     let (ended, code) = world.process_exit?;
     let started = world.started.iter().find(|started| started.instance == other.by.instance)?;
-    if first.by.uid != other.by.uid || !started.time.may_precede(moved) {
+    let (before, same) = (ended.may_precede(started.time), first.by.uid == other.by.uid);
+    if !same || !before || !started.time.may_precede(moved) {
         return None;
     }
     let mut chain = vec![Link::timed(LinkKind::ProcessExit, ended, Source::NodeProcesses)];
@@ -127,7 +141,7 @@ pub(super) fn refused(story: &Story, at: Timed, world: &World, kernel: &Kernel) 
     let counted = |node| limiter(world, node, evidence.pod.ip());
     let mut chain = match &refuser {
         // What the app does has no part in it: it may still serve.
-        Refuser::Rules { .. } => endpoint(world, at.at),
+        Refuser::Rules { .. } => endpoint(world, &evidence, at.at),
         Refuser::Pod(_) | Refuser::Node { .. } => of_app(world, at.at),
     };
     let text = match &refuser {
@@ -139,10 +153,13 @@ pub(super) fn refused(story: &Story, at: Timed, world: &World, kernel: &Kernel) 
             ms_between(at.at, packet.time.at),
             counted(None),
         ),
-        Refuser::Rules { packet, rejecting } => {
-            let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= at.at);
-            chain.push(Link::of(LinkKind::RulesReject, rejecting));
-            chain.extend(destroyed.map(|entry| Link::of(LinkKind::EntryDestroyed, entry)));
+        Refuser::Rules { packet, rejecting, destroyed } => {
+            let mut both = [
+                Link::of(LinkKind::RulesReject, rejecting),
+                Link::of(LinkKind::EntryDestroyed, destroyed),
+            ];
+            both.sort_by(|a, b| a.t_ms.total_cmp(&b.t_ms));
+            chain.extend(both);
             format!(
                 "ICMP port unreachable made by {}, whose rules reject the Service since {:.1} ms{}",
                 packet.node,
@@ -179,13 +196,15 @@ pub(super) fn unreachable(
         return None;
     }
     let sought = Sought { kind: PacketKind::Unreachable, code, until: at.at };
-    let left = evidence.left_translator(sought)?;
-    let (packet, who) =
-        match (evidence.sent_by_target(sought), evidence.made_by_targets_node(sought)) {
-            (Some(packet), _) => (packet, "from the pod's own network namespace, seen at"),
-            (None, Some(packet)) => (packet, "made by the pod's node,"),
-            (None, None) => (left, "made by"),
-        };
+    let left = evidence.left_translator(sought).filter(|packet| arrived(packet, at))?;
+    let by_target = evidence.sent_by_target(sought).filter(|packet| arrived(packet, at));
+    let by_node = evidence.made_by_targets_node(sought).filter(|packet| arrived(packet, at));
+    let (packet, who) = match (by_target, by_node) {
+        (Some(packet), _) => (packet, "from the pod's own network namespace, seen at"),
+        (None, Some(packet)) => (packet, "made by the pod's node,"),
+        (None, None) if evidence.hears_targets_node() => (left, "made by"),
+        (None, None) => return None,
+    };
     let mut chain = of_app(world, at.at);
     chain.push(Link::of(LinkKind::Refusal, packet));
     chain.push(Link::timed(LinkKind::Refused, at, Source::Flow));
@@ -194,38 +213,52 @@ pub(super) fn unreachable(
     Some(links::measured(text, chain))
 }
 
-/// A silence that nothing ends: the node that the flow enters by keeps the entry to the dead pod.
-/// Or its entry is gone, the rules reject, and nothing of that reaches the flow.
-pub(super) fn silent(story: &Story, world: &World, kernel: &Kernel) -> Option<Cause> {
+/// A silence that nothing ends: the node that translates keeps the entry to the dead pod. Or its entry is
+/// gone, the rules reject, and nothing of that reaches the flow.
+pub(super) fn silent(
+    story: &Story,
+    silent_after: Duration,
+    world: &World,
+    kernel: &Kernel,
+) -> Option<Cause> {
     let evidence = kernel.of(story.id, story.protocol)?;
     let (end, _) = world.ended?;
     let last = story.last_of_first()?;
-    if let Some(cause) = rejected_unheard(last, end.at, world, &evidence) {
+    if let Some(cause) = rejected_unheard(last, silent_after, end.at, world, &evidence) {
         return Some(cause);
     }
     let (gone, code) = world.gone()?;
-    let dead = ends_with(last, gone.at);
+    let told = if world.process_exit.is_some() { 0.0 } else { TOLD_WITHIN_MS };
+    let dead = ends_with(last, gone.at, silent_after, told);
     let stands = evidence.stands();
-    let entry_gone = evidence.destroyed().is_some() || evidence.read_at_end() && stands.is_none();
+    let entry_gone =
+        evidence.destroyed(Ms(i64::MAX)).is_some() || evidence.read_at_end() && stands.is_none();
     if !dead || entry_gone || evidence.missed(&ALL, end.at) {
         return None;
     }
-    let mut chain = endpoint(world, Ms(i64::MAX));
+    let mut chain = endpoint(world, &evidence, Ms(i64::MAX));
     chain.extend(exit(world, Ms(i64::MAX)));
-    let rules = evidence.rules_without_target();
+    let rules = evidence.rules_without_target(end.at);
     chain.extend(rules.map(|rules| Link::of(LinkKind::RulesWithoutTarget, rules)));
     // The pod's end and the rules' are apart.
     chain.sort_by(|a, b| a.t_ms.total_cmp(&b.t_ms));
     chain.extend(stands.map(|entry| Link::of(LinkKind::EntryStands, entry)));
     let since = match rules {
         Some(rules) => {
-            format!("though its rules have left the pod out since {:.1} ms", rules.time.at.ms())
+            format!(", though its rules have left the pod out since {:.1} ms", rules.time.at.ms())
         }
-        None => "and its rules still lead there".to_owned(),
+        None if evidence.rules_lead_to_target(end.at) => {
+            ", and its rules still lead there".to_owned()
+        }
+        None => String::new(),
+    };
+    let node = match evidence.via() {
+        Via::HostPort => "the pod's node",
+        Via::NodePort | Via::ClusterIp | Via::Pod => "the node that the flow enters by",
     };
     let text = format!(
-        "the pod is gone{}, and the node that the flow enters by kept its conntrack entry to it until the \
-         observation ended, {since}{}",
+        "the pod's process has ended{}, and {node} kept its conntrack entry to it until the observation ended\
+         {since}{}",
         code.map_or(String::new(), |code| format!(" (code {code})")),
         limiter(world, None, evidence.pod.ip()),
     );
@@ -236,27 +269,36 @@ pub(super) fn silent(story: &Story, world: &World, kernel: &Kernel) -> Option<Ca
 fn destroyed_by(entry: &Told<Entry>) -> &'static str {
     match entry.what.by {
         Some(DestroyedBy::Process) => "a process on the node deleted",
-        _ => "the kernel dropped",
+        Some(DestroyedBy::Kernel) => "the kernel dropped",
+        None => "something removed",
     }
 }
 
 /// Whether a flow was answered until its peer ended: that is told of up to this much later.
-pub(super) fn ends_with(last: Ms, gone: Ms) -> bool {
-    (0.0..=TOLD_WITHIN_MS).contains(&ms_between(gone, last))
+pub(super) fn ends_with(last: Ms, gone: Ms, silent_after: Duration, told_within_ms: f64) -> bool {
+    // What was silent long before has another reason.
+    let lived_on = silent_after.as_secs_f64() * 1e3 + told_within_ms;
+    (0.0..lived_on).contains(&ms_between(gone, last))
 }
 
 /// A flow's entry to the pod was destroyed when the node that it enters by rejected new flows: from then
 /// on each of its datagrams was rejected, and no refusal came.
-fn rejected_unheard(last: Ms, end: Ms, world: &World, evidence: &FlowEvidence) -> Option<Cause> {
-    let destroyed = evidence.destroyed()?;
-    let rejecting = evidence.rejecting()?;
+fn rejected_unheard(
+    last: Ms,
+    silent_after: Duration,
+    end: Ms,
+    world: &World,
+    evidence: &FlowEvidence,
+) -> Option<Cause> {
+    let destroyed = evidence.destroyed(end)?;
+    let rejecting = evidence.rejecting(end)?;
     // What had silenced it before this did not.
     let at = destroyed.time.at.max(rejecting.time.at);
-    let led_elsewhere = evidence.elsewhere().is_some();
-    if led_elsewhere || !ends_with(last, at) || evidence.missed(&ALL, end) {
+    let led_elsewhere = evidence.elsewhere(end).is_some();
+    if led_elsewhere || !ends_with(last, at, silent_after, 0.0) || evidence.missed(&ALL, end) {
         return None;
     }
-    let mut chain = endpoint(world, Ms(i64::MAX));
+    let mut chain = endpoint(world, evidence, Ms(i64::MAX));
     chain.extend(exit(world, destroyed.time.at));
     chain.push(Link::of(LinkKind::RulesReject, rejecting));
     chain.push(Link::of(LinkKind::EntryDestroyed, destroyed));
@@ -280,8 +322,8 @@ pub(super) fn survived(story: &Story, world: &World, kernel: &Kernel) -> Option<
     if world.gone().is_some() || evidence.missed(&[Source::NodeRules], end.at) {
         return None;
     }
-    let mut chain = endpoint(world, Ms(i64::MAX));
-    let rules = evidence.rules_without_target();
+    let mut chain = endpoint(world, &evidence, Ms(i64::MAX));
+    let rules = evidence.rules_without_target(end.at);
     chain.extend(rules.map(|rules| Link::of(LinkKind::RulesWithoutTarget, rules)));
     chain.push(Link::of(LinkKind::EntryStands, stands));
     let since = match rules {
@@ -291,7 +333,10 @@ pub(super) fn survived(story: &Story, world: &World, kernel: &Kernel) -> Option<
                 rules.time.at.ms()
             )
         }
-        None => ", and the node's rules lead there".to_owned(),
+        None if evidence.rules_lead_to_target(end.at) => {
+            ", and the node's rules lead there".to_owned()
+        }
+        None => String::new(),
     };
     let text = format!(
         "the pod's process lives, and {} still holds the flow's conntrack entry to it{since}",
@@ -305,6 +350,7 @@ pub(super) fn survived(story: &Story, world: &World, kernel: &Kernel) -> Option<
 pub(super) fn ended(
     story: &Story,
     ending: &Ending,
+    sigterm: Sigterm,
     world: &World,
     kernel: &Kernel,
 ) -> Option<Ended> {
@@ -321,17 +367,20 @@ pub(super) fn ended(
     let packet = evidence.sent_by_target(Sought { kind, code: None, until: at.at })?;
     let instance = story.spans.last()?.by.instance.as_str();
     let of_it = |other: &str| other == instance;
-    let sigterm = world.sigterms.iter().find(|s| of_it(s.instance) && s.time.may_precede(at));
+    let told = world.sigterms.iter().find(|s| of_it(s.instance) && s.time.may_precede(at));
     let drained = world.drains_ended.iter().find(|d| of_it(d.instance) && d.time.may_precede(at));
     // The kernel closes a process's sockets as it ends, and then says that it has ended. What an app
-    // resets itself, it resets before.
-    let forced = world.resets_forced.iter().any(|forced| of_it(forced.instance));
+    // resets itself, it resets before: it says so, in a log that can be lost.
+    let declared = world.resets_forced.iter().any(|forced| of_it(forced.instance));
+    let killed = world.gone().is_some_and(|(_, code)| code == Some(KILLED));
+    let resets = ending.fate == Fate::Reset && sigterm == Sigterm::Exit && !killed;
+    let forced = declared || resets;
     let exit = world.process_exit.filter(|(exit, _)| {
         let after = ms_between(exit.at, packet.time.at);
         !forced && (0.0..=CLOSES_WITHIN_MS).contains(&after)
     });
     let mut chain = vec![Link::trigger()];
-    chain.extend(sigterm.map(|s| Link::timed(LinkKind::Sigterm, s.time, Source::ProbeLog)));
+    chain.extend(told.map(|s| Link::timed(LinkKind::Sigterm, s.time, Source::ProbeLog)));
     if ending.fate == Fate::Drained {
         chain.extend(drained.map(|d| Link::timed(LinkKind::DrainEnded, d.time, Source::ProbeLog)));
     } else {

@@ -143,6 +143,14 @@ fn not_ready(ms: f64) -> Observation {
     seen(ms, Source::EndpointsliceWatch, event)
 }
 
+fn not_serving(ms: f64) -> Observation {
+    let mut seen = not_ready(ms);
+    if let Event::Endpoint { serving, .. } = &mut seen.event {
+        *serving = false;
+    }
+    seen
+}
+
 fn process_ended(ms: f64, exit_code: Option<i32>) -> Observation {
     let event = Event::ProcessExited {
         node: target().node,
@@ -334,13 +342,208 @@ fn who_refuses_is_told_by_where_the_packet_came_from() {
     let cause = measured(of_pod);
     assert!(cause.text.contains("the pod's own network namespace"), "{}", cause.text);
 
-    let mut of_node = Vec::from(by_pod(39.8, 39.8));
-    of_node.extend([udp_rules(30.0, &[], true), by_node(899.9), refused(900.0, 900.0, 1)]);
-    let cause = measured(of_node);
+    let cause = measured(refused_by_rules());
     assert!(cause.text.contains("made by control-plane, whose rules reject"), "{}", cause.text);
+    let expected = [
+        LinkKind::Trigger,
+        LinkKind::RulesReject,
+        LinkKind::EntryDestroyed,
+        LinkKind::Refusal,
+        LinkKind::Refused,
+    ];
+    assert_eq!(kinds(&cause), expected);
 
     assert!(!is_measured(vec![refused(40.0, 40.0, 1)]));
     assert!(!is_measured(vec![by_node(39.9), refused(40.0, 40.0, 1)]), "no rule rejects");
+}
+
+/// A refusal that the node made once the flow's entry was gone; its pod's node told of another.
+fn refused_by_rules() -> Vec<Observation> {
+    let mut events = Vec::from(by_pod(39.8, 39.8));
+    let gone = entry(899.0, EntryChange::Destroy, OLD, Some(DestroyedBy::Kernel));
+    events.extend([udp_rules(30.0, &[], true), gone, by_node(899.9), refused(900.0, 900.0, 1)]);
+    events
+}
+
+#[test]
+fn a_refusal_is_no_rules_doing_unless_all_was_told_that_it_takes() {
+    let without = |left_out: fn(&Event) -> bool| {
+        refused_by_rules().into_iter().filter(|o| !left_out(&o.event)).collect::<Vec<_>>()
+    };
+    assert!(is_measured(without(|_| false)));
+    let held = without(|event| matches!(event, Event::Conntrack { .. }));
+    assert!(!is_measured(held), "what an entry holds goes past the rules");
+    let deaf = without(|event| matches!(event, Event::Packet { node, .. } if node == "worker"));
+    assert!(!is_measured(deaf), "the pod's node was not listened in: the pod may have refused");
+    let mut led = refused_by_rules();
+    led.push(udp_rules(800.0, &[NEW], false));
+    assert!(!is_measured(led), "the rules rejected no longer");
+    let mut leads = without(|event| matches!(event, Event::Rules { .. }));
+    leads.push(udp_rules(30.0, &[OLD], true));
+    assert!(!is_measured(leads.clone()), "what is led to a pod is not rejected");
+    leads.push(udp_rules(60.0, &[], true));
+    let since =
+        |cause: Cause| cause.chain.iter().find(|l| l.what == LinkKind::RulesReject).cloned();
+    assert_eq!(since(measured(leads)).map(|link| link.t_ms), Some(60.0));
+    let mut old: Vec<_> = without(|event| matches!(event, Event::Packet { .. }));
+    old.extend(by_pod(39.8, 39.8));
+    assert!(!is_measured(old), "no packet passed when the flow was refused");
+    let mut late = without(|event| matches!(event, Event::Conntrack { .. }));
+    late.push(entry(931.0, EntryChange::Destroy, OLD, Some(DestroyedBy::Kernel)));
+    assert!(is_measured(late), "the entry's end was read late");
+    for source in [Source::NodeRules, Source::NodeConntrack, Source::NodePackets] {
+        let mut events = refused_by_rules();
+        events.push(gap(source, 500.0, 510.0));
+        assert!(!is_measured(events), "{source:?}");
+    }
+}
+
+#[test]
+fn an_entry_of_an_earlier_trials_flow_with_the_same_address_is_another_flows() {
+    let mut other = entry(-1050.0, EntryChange::Destroy, "10.244.1.9:7002", None);
+    if let Event::Conntrack { to, .. } = &mut other.event {
+        *to = at("10.231.0.11:31999");
+    }
+    let mut events = moved();
+    events.push(other);
+    assert!(is_measured(events));
+}
+
+#[test]
+fn an_entry_that_went_before_the_rules_changed_stands_before_them() {
+    let mut events = moved();
+    events[2] = entry(300.0, EntryChange::Destroy, OLD, Some(DestroyedBy::Kernel));
+    let cause = measured(events);
+    assert_eq!(
+        kinds(&cause),
+        [
+            LinkKind::Trigger,
+            LinkKind::EndpointNotReady,
+            LinkKind::EntryDestroyed,
+            LinkKind::RulesWithoutTarget,
+            LinkKind::EntryMade,
+            LinkKind::Answered,
+        ]
+    );
+    let expected = "left the pod out at 1100.0 ms, the kernel dropped the flow's conntrack entry at \
+                    300.0 ms, before that";
+    assert!(cause.text.contains(expected), "{}", cause.text);
+
+    // Another one was made to the dead pod meanwhile: its end is what let the flow go.
+    let mut events = moved();
+    events.push(entry(300.0, EntryChange::Destroy, OLD, Some(DestroyedBy::Kernel)));
+    events.push(entry(301.0, EntryChange::New, OLD, None));
+    let cause = measured(events);
+    assert!(cause.text.contains("a process on the node deleted"), "{}", cause.text);
+    assert!(
+        cause.chain.iter().any(|link| (link.what, link.t_ms) == (LinkKind::EntryDestroyed, 1150.0))
+    );
+}
+
+#[test]
+fn a_chain_does_not_lead_to_what_came_before_it() {
+    // The container was restarted and answered, and the flow moved to another pod only later.
+    let restarted = Identity { instance: "old-2".into(), ..old() };
+    let mut events = moved();
+    events[4] = span(restarted, 800.0, 1140.0);
+    events.push(span(new(), 1152.0, 8000.0));
+    let cause = cause_of(events).expect("a cause");
+    assert!(!cause.text.contains("conntrack entry"), "{}", cause.text);
+    assert_eq!(cause.basis, Basis::Inferred);
+
+    // What ended at last was another process than the one that was restarted.
+    let restarted = Identity { instance: "old-2".into(), ..old() };
+    let (pod, uid, instance) = (target().pod, target().uid, restarted.instance.clone());
+    let started = Event::ProbeStarted { pod, uid, instance };
+    let started = Observation::exact(Ms::from_ms(790.0), Source::ProbeLog, started);
+    let with = |ended: f64| {
+        vec![
+            span(restarted.clone(), 800.0, 8000.0),
+            started.clone(),
+            process_ended(ended, Some(137)),
+        ]
+    };
+    let chain_of = |ended| cause_of(with(ended)).map_or(0, |cause| cause.chain.len());
+    assert_eq!((chain_of(25.0), chain_of(8100.0)), (4, 0));
+}
+
+#[test]
+fn rules_that_led_to_the_other_pod_before_make_it_no_replacement() {
+    let mut events = moved();
+    events.push(udp_rules(-1050.0, &[OLD, NEW], false));
+    let text = measured(events).text;
+    assert!(text.ends_with("went to another pod of the Service"), "{text}");
+    assert!(measured(moved()).text.ends_with("went to the replacement"));
+}
+
+#[test]
+fn what_was_silent_while_the_pod_lived_has_another_reason() {
+    let dies_at = |ms: f64| {
+        let mut events = silent();
+        events[1] = process_ended(ms, Some(0));
+        events
+    };
+    assert!(is_measured(dies_at(1500.0)));
+    assert!(!is_measured(dies_at(5000.0)));
+}
+
+#[test]
+fn rules_that_no_flow_passes_are_not_told_of() {
+    let held = entry_at_pods_node(-1000.0, EntryChange::New, OLD);
+    let mut events = silent();
+    events[3] = entry_at_pods_node(9001.0, EntryChange::Stands, OLD);
+    events.push(held);
+    let cause = told_via(Via::HostPort, events).flows[0].cause.clone().expect("a cause");
+    assert_eq!(cause.basis, Basis::Measured);
+    let expected = "the pod's node kept its conntrack entry to it until the observation ended";
+    assert!(cause.text.ends_with(expected), "{}", cause.text);
+
+    let lives = vec![span(old(), 20.0, 8990.0), entry(9001.0, EntryChange::Stands, OLD, None)];
+    let text = |via| told_via(via, lives.clone()).flows[0].cause.clone().expect("a cause").text;
+    assert!(text(Via::Pod).ends_with("still holds the flow's conntrack entry to it"));
+    assert!(text(Via::NodePort).ends_with("and the node's rules lead there"));
+
+    // They left it out for a while only.
+    let mut events = lives.clone();
+    events.extend([udp_rules(1000.0, &[], true), udp_rules(2000.0, &[OLD], false)]);
+    let cause = measured(events);
+    assert!(cause.text.ends_with("and the node's rules lead there"), "{}", cause.text);
+}
+
+#[test]
+fn a_host_ports_entry_to_the_node_itself_leads_to_no_pod() {
+    let to_itself = entry_at_pods_node(1120.0, EntryChange::New, NODE_PORT);
+    let events = vec![
+        entry_at_pods_node(-1000.0, EntryChange::New, OLD),
+        entry_at_pods_node(1100.0, EntryChange::Destroy, OLD),
+        to_itself,
+        entry_at_pods_node(1151.0, EntryChange::New, NEW),
+        span(new(), 1152.0, 8000.0),
+    ];
+    let cause = told_via(Via::HostPort, events).flows[0].cause.clone().expect("a cause");
+    let made = cause.chain.iter().find(|link| link.what == LinkKind::EntryMade);
+    assert_eq!(made.map(|link| link.t_ms), Some(1151.0));
+}
+
+#[test]
+fn a_reset_of_an_app_that_resets_is_not_its_processs_end_though_its_log_was_lost() {
+    let rst = Wire {
+        kind: PacketKind::Rst,
+        protocol: Protocol::Tcp,
+        from: OLD,
+        to: BEHIND,
+        icmp_code: None,
+        ..REFUSAL
+    };
+    let basis = |code| {
+        let more = vec![rst.passes(49.8, 49.8), process_ended(50.5, Some(code)), sigterm()];
+        let exiting = Event::ProbeExiting { uid: target().uid, instance: old().instance, code };
+        let exiting = Observation::exact(Ms::from_ms(50.0), Source::ProbeLog, exiting);
+        let more = more.into_iter().chain([exiting]).collect();
+        tcp_of(Sigterm::Exit, Event::Reset { flow: "tcp-1".into() }, more).basis
+    };
+    assert_eq!(basis(0), Basis::Inferred);
+    assert_eq!(basis(137), Basis::Measured, "it was killed before it could");
 }
 
 #[test]
@@ -456,6 +659,11 @@ fn a_flow_that_lives_on_is_held_by_its_entry() {
 
 /// What is told of one TCP flow.
 fn tcp(end: Event, more: Vec<Observation>) -> Cause {
+    tcp_of(Sigterm::Ignore, end, more)
+}
+
+/// The same, of an app that does this on SIGTERM.
+fn tcp_of(sigterm: Sigterm, end: Event, more: Vec<Observation>) -> Cause {
     let opened =
         Event::FlowOpened { flow: "tcp-1".into(), local: at(CLIENT), remote: at(NODE_PORT) };
     let (from, to) = (Ms::from_ms(-1000.0), Ms::from_ms(20.0));
@@ -468,7 +676,7 @@ fn tcp(end: Event, more: Vec<Observation>) -> Cause {
         flow(9000.0, Event::ObservationEnded { complete: true }),
     ];
     all.extend(more);
-    let config = scenario(Sigterm::Ignore, Trigger::Delete);
+    let config = scenario(sigterm, Trigger::Delete);
     let verdict = judge(&all, &config, Some(&target()), Outcome::Measured);
     verdict.flows[0].cause.clone().expect("a cause")
 }
@@ -596,6 +804,7 @@ fn a_host_port_is_moved_and_refused_by_the_pods_node_without_kube_proxy() {
     let dropped = entry_at_pods_node(1150.0, EntryChange::Destroy, OLD);
     let moved = vec![
         held.clone(),
+        not_ready(30.0),
         udp_rules(1100.0, &[NEW], false),
         dropped.clone(),
         entry_at_pods_node(1151.0, EntryChange::New, NEW),
@@ -631,5 +840,12 @@ fn no_rule_of_kube_proxys_is_blamed_for_a_flow_to_the_pod_itself() {
     of_pod.push(refused(40.0, 40.0, 1));
     assert_eq!(basis(of_pod), Basis::Measured);
     let of_node = vec![udp_rules(30.0, &[], true), by_node(39.9), refused(40.0, 40.0, 1)];
-    assert_eq!(basis(of_node), Basis::Inferred);
+    assert_eq!(basis(of_node.clone()), Basis::Inferred);
+    let verdict = told_via(Via::Pod, of_node);
+    let text = &verdict.flows[0].cause.as_ref().expect("a cause").text;
+    assert!(!text.contains("reject rule"), "{text}");
+    let moved = || vec![not_serving(900.0), span(new(), 1152.0, 8000.0)];
+    let text = |via| told_via(via, moved()).flows[0].cause.clone().expect("a cause").text;
+    assert!(text(Via::NodePort).ends_with("kube-proxy then moved the flow"));
+    assert!(text(Via::HostPort).ends_with("something between then moved the flow"));
 }

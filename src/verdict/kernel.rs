@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::world::Timed;
+use super::world::{Timed, ms_between};
 use crate::clock::Ms;
 use crate::config::Via;
 use crate::observation::{
@@ -35,6 +35,7 @@ pub(super) struct Rules<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     change: EntryChange,
+    to: SocketAddr,
     pub answered_by: SocketAddr,
     answers_to: SocketAddr,
     pub by: Option<DestroyedBy>,
@@ -67,19 +68,24 @@ pub(super) struct Sought {
 pub(super) struct Kernel<'a> {
     target: Option<&'a Target>,
     via: Via,
-    /// Each flow's own address.
-    flows: HashMap<&'a str, SocketAddr>,
+    /// Each flow's own address, and the one that it goes to.
+    flows: HashMap<&'a str, (SocketAddr, SocketAddr)>,
     /// Entries by node, protocol and client, in the order of time.
     entries: HashMap<Client<'a>, Vec<Told<'a, Entry>>>,
     /// Packets by node, protocol and client, in the order of time.
     packets: HashMap<Client<'a>, Vec<Told<'a, Packet<'a>>>>,
     /// Nodes whose tables were read at the end.
     read_at_end: HashSet<&'a str>,
+    /// Nodes that told anything at all.
+    heard: HashSet<&'a str>,
     rules: Vec<Told<'a, Rules<'a>>>,
     gaps: Vec<&'a Observation>,
 }
 
 type Client<'a> = (&'a str, Protocol, SocketAddr);
+
+/// What a kernel tells of is read this soon after it happened, on a machine that has much to do.
+pub(super) const TOLD_WITHIN_MS: f64 = 1000.0;
 
 impl<'a> Kernel<'a> {
     /// Reads sorted observations.
@@ -87,12 +93,13 @@ impl<'a> Kernel<'a> {
         let mut kernel = Self { target, via, ..Self::default() };
         for &observation in sorted {
             match &observation.event {
-                Event::FlowOpened { flow, local, .. } => {
-                    kernel.flows.insert(flow, *local);
+                Event::FlowOpened { flow, local, remote } => {
+                    kernel.flows.insert(flow, (*local, *remote));
                 }
                 Event::Conntrack { .. } => kernel.tell_entry(observation),
                 Event::Packet { .. } => kernel.tell_packet(observation),
                 Event::Rules { node, protocol, endpoints, reject, .. } => {
+                    kernel.heard.insert(node);
                     let what = Rules { protocol: *protocol, endpoints, reject: *reject };
                     kernel.rules.push(told(observation, node, what));
                 }
@@ -105,16 +112,25 @@ impl<'a> Kernel<'a> {
 
     fn tell_entry(&mut self, observation: &'a Observation) {
         let Event::Conntrack {
-            node, change, protocol, client, answered_by, answers_to, by, ..
+            node,
+            change,
+            protocol,
+            client,
+            to,
+            answered_by,
+            answers_to,
+            by,
+            ..
         } = &observation.event
         else {
             return;
         };
+        self.heard.insert(node);
         if *change == EntryChange::Stands {
             self.read_at_end.insert(node);
         }
         let (change, answered_by, answers_to, by) = (*change, *answered_by, *answers_to, *by);
-        let what = Entry { change, answered_by, answers_to, by };
+        let what = Entry { change, to: *to, answered_by, answers_to, by };
         self.entries.entry((node, *protocol, *client)).or_default().push(told(
             observation,
             node,
@@ -139,6 +155,7 @@ impl<'a> Kernel<'a> {
         else {
             return;
         };
+        self.heard.insert(node);
         let client = match kind {
             PacketKind::Unreachable => from,
             PacketKind::Rst | PacketKind::Fin => to,
@@ -160,23 +177,25 @@ impl<'a> Kernel<'a> {
 
     /// One flow's evidence; `None` where no kernel told of it.
     pub fn of(&self, flow: &str, protocol: Protocol) -> Option<FlowEvidence<'_, 'a>> {
-        let (target, client) = (self.target?, *self.flows.get(flow)?);
+        let (target, (client, to)) = (self.target?, *self.flows.get(flow)?);
         // A hostPort is the pod's node's: another node only leads there.
         let translator = match self.via {
             Via::HostPort => target.node.as_str(),
             Via::NodePort | Via::ClusterIp | Via::Pod => target.entry_node.as_str(),
         };
         let entries = self.entries.get(&(translator, protocol, client))?;
-        // The first entry that leads to a pod is the one to the target: the flow was answered by
-        // it before the trigger.
-        let first = entries.iter().find(|entry| entry.time.at < Ms(0))?;
-        let Entry { answered_by: pod, answers_to: behind, .. } = first.what;
+        // The one that held the flow when the trigger was sent leads to the target: it answered then.
+        // An earlier trial's flow may have had the same address, and gone to another Service.
+        let mut before = entries.iter().rev().filter(|entry| entry.time.at < Ms(0));
+        let held = before.find(|e| e.what.to == to && e.what.change == EntryChange::New)?;
+        let Entry { answered_by: pod, answers_to: behind, .. } = held.what;
         Some(FlowEvidence {
             kernel: self,
             target,
             protocol,
             translator,
             client,
+            to,
             pod,
             behind,
             entries,
@@ -240,6 +259,8 @@ pub(super) struct FlowEvidence<'k, 'a> {
     /// The node that turns what the flow goes to into a pod's address.
     translator: &'a str,
     client: SocketAddr,
+    /// What the flow goes to.
+    to: SocketAddr,
     /// The target's address, as the entry names it.
     pub pod: SocketAddr,
     /// The flow's address behind the node that it enters by.
@@ -253,50 +274,91 @@ impl<'k, 'a> FlowEvidence<'k, 'a> {
         self.kernel.via
     }
 
-    /// The first commit after the trigger, at the node that the flow enters by, that left no way to
-    /// the target for new flows.
-    pub fn rules_without_target(&self) -> Option<&'k Told<'a, Rules<'a>>> {
-        self.rules(|rules| !rules.endpoints.contains(&self.pod))
+    /// The commit after the trigger, at the node that the flow enters by, since which the rules leave
+    /// new flows no way to the target, if they do so at this time.
+    pub fn rules_without_target(&self, at: Ms) -> Option<&'k Told<'a, Rules<'a>>> {
+        let led = |rules: &Rules| rules.endpoints.contains(&self.pod);
+        // Rules that never led there have not left it out.
+        let mut before = self.rules().take_while(|rules| rules.time.at <= at);
+        before.any(|rules| led(&rules.what)).then(|| self.rules_since(at, |rules| !led(rules)))?
     }
 
-    /// The first commit after the trigger, at the node that the flow enters by, that led new flows to
-    /// this pod.
-    pub fn rules_to(&self, pod: SocketAddr) -> Option<&'k Told<'a, Rules<'a>>> {
-        self.rules(|rules| rules.endpoints.contains(&pod))
+    /// The same, since which they lead new flows to this pod.
+    pub fn rules_to(&self, pod: SocketAddr, at: Ms) -> Option<&'k Told<'a, Rules<'a>>> {
+        self.rules_since(at, |rules| rules.endpoints.contains(&pod))
     }
 
-    /// The first commit after the trigger, at the node that the flow enters by, that rejects the
-    /// flow's port.
-    pub fn rejecting(&self) -> Option<&'k Told<'a, Rules<'a>>> {
-        self.rules(|rules| rules.reject)
+    /// The same, since which they reject the flow's port. What is still led to a pod is not rejected:
+    /// iptables' table that leads comes before the one that rejects, and is committed after it.
+    pub fn rejecting(&self, at: Ms) -> Option<&'k Told<'a, Rules<'a>>> {
+        self.rules_since(at, |rules| rules.reject && rules.endpoints.is_empty())
     }
 
-    /// None where kube-proxy has no part in the flow's way.
-    fn rules(&self, passes: impl Fn(&Rules) -> bool) -> Option<&'k Told<'a, Rules<'a>>> {
-        if !self.via().is_of_service() {
-            return None;
+    /// Whether the rules that were in force at the trigger led new flows to this pod.
+    pub fn led_before(&self, pod: SocketAddr) -> bool {
+        let before = self.rules().take_while(|rules| rules.time.at < Ms(0)).last();
+        before.is_some_and(|rules| rules.what.endpoints.contains(&pod))
+    }
+
+    /// Whether the rules in force at this time lead new flows to the target.
+    pub fn rules_lead_to_target(&self, at: Ms) -> bool {
+        let in_force = self.rules().take_while(|rules| rules.time.at <= at).last();
+        in_force.is_some_and(|rules| rules.what.endpoints.contains(&self.pod))
+    }
+
+    /// The first of the commits since which, without a break until this time, the rules pass.
+    fn rules_since(
+        &self,
+        at: Ms,
+        passes: impl Fn(&Rules) -> bool,
+    ) -> Option<&'k Told<'a, Rules<'a>>> {
+        let mut since = None;
+        let after = self.rules().filter(|rules| rules.time.at >= Ms(0));
+        for rules in after.take_while(|rules| rules.time.at <= at) {
+            since = passes(&rules.what).then(|| since.unwrap_or(rules));
         }
-        self.kernel.rules.iter().find(|rules| {
-            rules.time.at >= Ms(0)
+        since
+    }
+
+    /// Those of the flow's port at the node that it enters by, in the order of time; none where
+    /// kube-proxy has no part in the flow's way.
+    fn rules(&self) -> impl Iterator<Item = &'k Told<'a, Rules<'a>>> {
+        let of_service = self.via().is_of_service();
+        self.kernel.rules.iter().filter(move |rules| {
+            of_service
                 && rules.node == self.target.entry_node
                 && rules.what.protocol == self.protocol
-                && passes(&rules.what)
         })
     }
 
-    /// The end of the flow's entry to the target, after the trigger.
-    pub fn destroyed(&self) -> Option<&'k Told<'a, Entry>> {
-        self.entry(EntryChange::Destroy, |answered_by| answered_by == self.pod)
+    /// The last end of an entry of the flow to the target, after the trigger and told by then.
+    pub fn destroyed(&self, until: Ms) -> Option<&'k Told<'a, Entry>> {
+        let by_then = |entry: &&'k Told<'a, Entry>| entry.time.at <= until;
+        let to_target = |answered_by| answered_by == self.pod;
+        self.entries_of(EntryChange::Destroy, to_target).take_while(by_then).last()
     }
 
-    /// The first entry after the trigger that leads elsewhere.
-    pub fn elsewhere(&self) -> Option<&'k Told<'a, Entry>> {
-        self.entry(EntryChange::New, |answered_by| answered_by != self.pod)
+    /// The entry that leads to another pod at this time: the last that was made by then or, where it
+    /// was told of later, the first that is told to have been made soon after.
+    pub fn elsewhere(&self, at: Ms) -> Option<&'k Told<'a, Entry>> {
+        // One that leads where the flow goes to leads to no pod: nothing was translated.
+        let leads = |answered_by| answered_by != self.pod && answered_by != self.to;
+        let by_then = |entry: &&'k Told<'a, Entry>| entry.time.at <= at;
+        let made = || self.entries_of(EntryChange::New, leads);
+        made().take_while(by_then).last().or_else(|| {
+            made().next().filter(|entry| ms_between(entry.time.at, at) <= TOLD_WITHIN_MS)
+        })
     }
 
     /// The flow's entry to the target, found when the observation ended.
     pub fn stands(&self) -> Option<&'k Told<'a, Entry>> {
-        self.entry(EntryChange::Stands, |answered_by| answered_by == self.pod)
+        self.entries_of(EntryChange::Stands, |answered_by| answered_by == self.pod).next()
+    }
+
+    /// Whether the target's node told anything: of one that is not listened in, that it sent nothing
+    /// is not known.
+    pub fn hears_targets_node(&self) -> bool {
+        self.kernel.heard.contains(self.target.node.as_str())
     }
 
     /// Whether the table of the node that translates was read at the end.
@@ -304,13 +366,17 @@ impl<'k, 'a> FlowEvidence<'k, 'a> {
         self.kernel.read_at_end.contains(self.translator)
     }
 
-    fn entry(
+    /// Changes of the flow's entries after the trigger, in the order of time.
+    fn entries_of(
         &self,
         change: EntryChange,
         leads: impl Fn(SocketAddr) -> bool,
-    ) -> Option<&'k Told<'a, Entry>> {
-        self.entries.iter().find(|entry| {
-            entry.time.at >= Ms(0) && entry.what.change == change && leads(entry.what.answered_by)
+    ) -> impl Iterator<Item = &'k Told<'a, Entry>> {
+        self.entries.iter().filter(move |entry| {
+            entry.time.at >= Ms(0)
+                && entry.what.to == self.to
+                && entry.what.change == change
+                && leads(entry.what.answered_by)
         })
     }
 

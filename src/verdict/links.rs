@@ -3,7 +3,7 @@
 //! Takes what the kernels told and the world around a flow; gives links with their times, bounds and
 //! sources. Which of them make a chain is for [`super::chain`].
 
-use super::kernel::Told;
+use super::kernel::{FlowEvidence, Told};
 use super::world::{Timed, World};
 use super::{Basis, Cause, Link, LinkKind};
 use crate::clock::Ms;
@@ -16,8 +16,12 @@ pub(super) fn measured(text: String, mut chain: Vec<Link>) -> Cause {
 }
 
 /// What the API told of the target's endpoint by then. It was not ready at the time that is given or
-/// before, so that this is no later than what it led to, however late the watch told of it.
-pub(super) fn endpoint(world: &World, until: Ms) -> Vec<Link> {
+/// before, so that this is no later than what it led to, however late the watch told of it. It has no
+/// part in what becomes of a flow that goes past the Service.
+pub(super) fn endpoint(world: &World, evidence: &FlowEvidence, until: Ms) -> Vec<Link> {
+    if !evidence.via().is_of_service() {
+        return Vec::new();
+    }
     let story = &world.endpoint;
     let serving = story.not_serving.filter(|time| time.at <= until);
     let kinds =

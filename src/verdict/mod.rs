@@ -81,7 +81,7 @@ pub fn judge(
         .iter()
         .map(|(story, ending)| {
             let mut record = story.record(ending);
-            record.cause = cause::cause(story, ending, &world, &kernel, config.sigterm);
+            record.cause = cause::cause(story, ending, &world, &kernel, config);
             record
         })
         .collect();

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use super::fate::Story;
-use super::kernel::{Entry, Kernel, Packet, Rules, Sought, Told};
+use super::kernel::{Entry, Kernel, Packet, Rules, Sought, TOLD_WITHIN_MS, Told};
 use super::world::{Timed, World, ms_between};
 use super::{Link, LinkKind};
 use crate::clock::Ms;
@@ -62,8 +62,13 @@ impl Met {
 pub(super) enum Refuser<'k, 'a> {
     /// The target's own network namespace.
     Pod(&'k Told<'a, Packet<'a>>),
-    /// The node that the flow enters by, whose rules reject the Service.
-    Rules { packet: &'k Told<'a, Packet<'a>>, rejecting: &'k Told<'a, Rules<'a>> },
+    /// The node that the flow enters by, whose rules reject the Service, once the entry that went past
+    /// them was gone.
+    Rules {
+        packet: &'k Told<'a, Packet<'a>>,
+        rejecting: &'k Told<'a, Rules<'a>>,
+        destroyed: &'k Told<'a, Entry>,
+    },
     /// The node whose hostPort the flow goes to, once the entry to the pod was gone.
     Node { packet: &'k Told<'a, Packet<'a>>, destroyed: &'k Told<'a, Entry> },
 }
@@ -79,6 +84,11 @@ impl Refuser<'_, '_> {
     }
 }
 
+/// Whether a packet can be the one that a flow met then.
+pub(super) fn arrived(packet: &Told<Packet>, at: Timed) -> bool {
+    ms_between(at.at, packet.what.until) <= ARRIVES_WITHIN_MS
+}
+
 /// Who sent the refusal that a flow met then; `None` where that was not recorded.
 pub(super) fn refuser<'k, 'a>(
     story: &Story,
@@ -92,23 +102,23 @@ pub(super) fn refuser<'k, 'a>(
     let code = Some(if evidence.pod.is_ipv6() { PORT_UNREACHABLE6 } else { PORT_UNREACHABLE });
     let sought = Sought { kind: PacketKind::Unreachable, code, until: at.at };
     // Both have the same address once they have left the node that translates.
-    let by_pod = evidence.sent_by_target(sought);
-    if let Some(packet) = by_pod
-        && ms_between(at.at, packet.what.until) <= ARRIVES_WITHIN_MS
-    {
+    if let Some(packet) = evidence.sent_by_target(sought).filter(|packet| arrived(packet, at)) {
         return Some(Refuser::Pod(packet));
     }
-    let packet = evidence.left_translator(sought)?;
+    let packet = evidence.left_translator(sought).filter(|packet| arrived(packet, at))?;
+    if !evidence.hears_targets_node() || evidence.missed(&[Source::NodeConntrack], at.at) {
+        return None;
+    }
+    // It was gone before the refusal, and may have been told of after it.
+    let told = Ms(at.at.0.saturating_add(Ms::from_ms(TOLD_WITHIN_MS).0));
+    let destroyed = evidence.destroyed(told)?;
     match evidence.via() {
-        Via::NodePort | Via::ClusterIp => {
-            let rejecting = evidence.rejecting().filter(|rules| rules.time.at <= at.at)?;
-            Some(Refuser::Rules { packet, rejecting })
+        Via::NodePort | Via::ClusterIp if !evidence.missed(&[Source::NodeRules], at.at) => {
+            let rejecting = evidence.rejecting(at.at)?;
+            Some(Refuser::Rules { packet, rejecting, destroyed })
         }
-        Via::HostPort => {
-            let destroyed = evidence.destroyed().filter(|entry| entry.time.at <= at.at)?;
-            Some(Refuser::Node { packet, destroyed })
-        }
-        Via::Pod => None,
+        Via::HostPort => Some(Refuser::Node { packet, destroyed }),
+        Via::NodePort | Via::ClusterIp | Via::Pod => None,
     }
 }
 

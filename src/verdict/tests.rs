@@ -451,3 +451,21 @@ fn a_silence_may_begin_before_what_brings_it_about() {
     let told = verdict.warnings.iter().find(|warning| warning.contains("before the trigger"));
     assert_eq!(told, None);
 }
+
+#[test]
+fn counters_may_be_anything() {
+    let values = |drop: u64| {
+        let names = ["conntrack.drop", "conntrack.early_drop"];
+        names.map(|name| (name.to_owned(), drop)).into_iter().collect()
+    };
+    let read = |ms: f64, of: &str, drop| {
+        let event = Event::Counters { of: of.into(), values: values(drop) };
+        Observation::exact(Ms::from_ms(ms), Source::Counters, event)
+    };
+    let counted: Vec<_> = (1..6)
+        .map(|n| read(f64::from(n) * 10.0, "node:n", if n % 2 == 0 { u64::MAX } else { 0 }))
+        .collect();
+    let config = scenario(Sigterm::Exit, Trigger::Delete);
+    let warnings = judge(&counted, &config, Some(&target()), Outcome::Measured).warnings;
+    assert!(warnings.iter().any(|w| w.contains("may have been full")), "{warnings:?}");
+}

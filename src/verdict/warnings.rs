@@ -65,7 +65,7 @@ fn of_the_observation(world: &World, outcome: Outcome, warnings: &mut Vec<String
         let reason = gap.reason;
         warnings.push(format!(
             "the kernel of {node} may have told of more {what} from {from:.1} to {until:.1} ms than was \
-             heard, and no cause is called measured across that: {reason}"
+             heard, and no cause that rests on it is called measured across that: {reason}"
         ));
     }
     for reason in &world.logs_lost {
@@ -112,8 +112,8 @@ fn of_our_own_drops(world: &World, flows: &[Judged], warnings: &mut Vec<String>)
     }
     for (node, count) in &world.table_losses {
         warnings.push(format!(
-            "the connection tracking table of {node} was full: {count} entries or packets were given up \
-             after the trigger, whosever they were (net.netfilter.nf_conntrack_max)"
+            "the connection tracking table of {node} gave up {count} entries or packets after the \
+             trigger, whosever they were: it may have been full (net.netfilter.nf_conntrack_max)"
         ));
     }
     if world.backlog_drops > 0 {

@@ -199,13 +199,15 @@ impl<'a> World<'a> {
                 self.drops.push(Drops { by: of, from, until, count });
             }
         } else if let Some(node) = of.strip_prefix("node:").filter(|_| until > Ms(0)) {
-            let lost = |values: &Values| -> u64 {
+            let lost = |values: &Values| {
                 let names = ["conntrack.drop", "conntrack.early_drop"];
-                names.iter().filter_map(|name| values.get(*name)).sum()
+                let counts = names.iter().filter_map(|name| values.get(*name));
+                counts.copied().fold(0, u64::saturating_add)
             };
             let count = lost(values).saturating_sub(lost(before));
             if count > 0 {
-                *self.table_losses.entry(node).or_default() += count;
+                let losses = self.table_losses.entry(node).or_default();
+                *losses = losses.saturating_add(count);
             }
         } else if of == "machine" && until > Ms(0) {
             let dropped = |values: &Values| values.get("softnet.dropped").copied().unwrap_or(0);

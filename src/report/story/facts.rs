@@ -19,9 +19,7 @@ pub(super) fn of_trial(trial: &Trial, cast: &Cast) -> Vec<Fact> {
         fact("reason", trial.reason.clone().unwrap_or("none was recorded".to_owned()));
     }
     fact("app", app(trial));
-    let grace = humantime::format_duration(trial.config.grace_period);
-    let trigger = words::of(&trial.config.trigger);
-    fact("trigger", format!("{trigger}; grace period {grace}"));
+    fact("trigger", trigger(trial));
     if let Some(target) = &trial.target {
         let node = |name: &str| if name.is_empty() { String::new() } else { format!(" on {name}") };
         fact("target", format!("{}{}", target.pod, node(&target.node)));
@@ -144,6 +142,12 @@ fn app(trial: &Trial) -> String {
         None => "",
     };
     format!("on SIGTERM it {does}{readiness}")
+}
+
+/// The grace period is that of the deletion, which can have its own.
+fn trigger(trial: &Trial) -> String {
+    let grace = humantime::format_duration(trial.config.grace());
+    format!("{}; grace period {grace}", words::of(&trial.config.trigger))
 }
 
 fn flows(trial: &Trial) -> String {

@@ -98,6 +98,7 @@ fn of_socket(event: &Event) -> String {
         Event::Refused { sender, icmp_type, icmp_code, until, count, .. } => {
             let what = match (icmp_type, icmp_code) {
                 (Some(3), Some(3)) => "ICMP port unreachable".to_owned(),
+                (Some(1), Some(4)) => "ICMPv6 port unreachable".to_owned(),
                 (Some(kind), Some(code)) => format!("ICMP type {kind} code {code}"),
                 _ => "connection refused".to_owned(),
             };

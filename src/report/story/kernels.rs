@@ -15,8 +15,8 @@ use crate::observation::{
 use crate::record::Trial;
 use crate::verdict::FlowRecord;
 
-/// A packet has passed the nodes in less than this.
-const ON_ITS_WAY: Ms = Ms(10_000_000);
+/// A packet has passed the nodes in less than this, in nanoseconds.
+const ON_ITS_WAY: i64 = 10_000_000;
 
 /// A change of one flow's entry.
 struct Entry<'a> {
@@ -104,7 +104,7 @@ fn passages<'a>(
         let way = (*kind, known.contains(&packet.to));
         let hop = format!("{} by {interface}", if *out { "out" } else { "in" });
         let goes_on = last.is_some_and(|(before, since, _)| {
-            before == way && Ms(packet.at.0 - since) <= ON_ITS_WAY
+            before == way && packet.at.0.saturating_sub(since) <= ON_ITS_WAY
         });
         match (told.last_mut(), last) {
             (Some(line), Some((_, since, at_node))) if goes_on && !is_link(packet.at) => {
@@ -166,6 +166,17 @@ fn entry_in_words(entry: &Entry, local: SocketAddr, cast: &Cast) -> Option<Strin
     Some(format!("{node}: its entry to {pod} is {what}{behind}"))
 }
 
+/// The one ICMP and the other number what is unreachable differently.
+fn unreachable(sender: IpAddr, code: Option<u8>) -> String {
+    match (sender, code) {
+        (IpAddr::V4(_), Some(3)) => "ICMP port unreachable".to_owned(),
+        (IpAddr::V6(_), Some(4)) => "ICMPv6 port unreachable".to_owned(),
+        (IpAddr::V4(_), Some(code)) => format!("ICMP unreachable (code {code})"),
+        (IpAddr::V6(_), Some(code)) => format!("ICMPv6 unreachable (code {code})"),
+        (_, None) => "ICMP unreachable".to_owned(),
+    }
+}
+
 fn packet_in_words(packet: &Packet, cast: &Cast) -> String {
     let Event::Packet { kind, sender, icmp_code, .. } = &packet.of.event else {
         return String::new();
@@ -173,9 +184,21 @@ fn packet_in_words(packet: &Packet, cast: &Cast) -> String {
     let what = match (kind, icmp_code) {
         (PacketKind::Rst, _) => "RST".to_owned(),
         (PacketKind::Fin, _) => "FIN".to_owned(),
-        (PacketKind::Unreachable, Some(3)) => "ICMP port unreachable".to_owned(),
-        (PacketKind::Unreachable, Some(code)) => format!("ICMP unreachable (code {code})"),
-        (PacketKind::Unreachable, None) => "ICMP unreachable".to_owned(),
+        (PacketKind::Unreachable, code) => unreachable(*sender, *code),
     };
     format!("{what} from {}", cast.ip(*sender))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_icmp_has_its_own_codes() {
+        let of = |sender: &str, code| unreachable(sender.parse().unwrap(), Some(code));
+        assert_eq!(of("10.244.2.2", 3), "ICMP port unreachable");
+        assert_eq!(of("fd00::2", 4), "ICMPv6 port unreachable");
+        assert_eq!(of("fd00::2", 3), "ICMPv6 unreachable (code 3)", "an address, not a port");
+        assert_eq!(of("10.244.2.2", 1), "ICMP unreachable (code 1)");
+    }
 }

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use super::cast::Cast;
-use crate::observation::{DialKind, Event, Protocol};
+use crate::observation::{Event, Protocol};
 use crate::report::words::grouped;
 
 /// What an event that is about no flow says; `None` where it has no sentence.
@@ -15,6 +15,7 @@ pub(super) fn sentence(event: &Event, cast: &Cast) -> Option<String> {
         .or_else(|| of_a_pod(event, cast))
         .or_else(|| of_the_app(event, cast))
         .or_else(|| of_a_node(event, cast))
+        .or_else(|| of_dials(event, cast))
 }
 
 /// A time within a sentence.
@@ -39,29 +40,16 @@ fn of_the_runner(event: &Event) -> Option<String> {
             let message = message.as_ref().map(|text| format!(", {text}")).unwrap_or_default();
             format!("the API has answered it: {status}{message}")
         }
+        Event::TriggerDone { text } => format!("the trigger is carried out: {text}"),
         Event::ObservationEnded { complete: true } => "the observation ends".to_owned(),
         Event::ObservationEnded { complete: false } => {
             "the observation ends by its time limit: not all had ended".to_owned()
         }
-        Event::TriggerDone { text } => format!("the trigger has been carried out: {text}"),
-        Event::Dials { kind, from, to, count, .. } => dials(kind, from.ms(), to.ms(), *count),
         Event::WatchGap { until, reason } => {
             format!("this watch saw nothing from here until {}: {reason}", ms(until.ms()))
         }
         _ => return None,
     })
-}
-
-/// New connections that met the same: told when the last of them was known.
-fn dials(kind: &DialKind, from: f64, to: f64, count: u64) -> String {
-    let (what, outcome) = (format!("new {} connection", kind.protocol.name()), kind.outcome.name());
-    let by = kind.by.as_ref().map(|by| format!(" by {}", by.pod)).unwrap_or_default();
-    let sender = kind.sender.map(|sender| format!(" (ICMP from {sender})")).unwrap_or_default();
-    let when = match count {
-        1 => format!("started at {}", ms(from)),
-        _ => format!("the first started at {}, the last at {}", ms(from), ms(to)),
-    };
-    format!("{} {}{by}{sender}; {when}", many(count, &what), outcome.replace('-', " "))
 }
 
 fn of_a_pod(event: &Event, cast: &Cast) -> Option<String> {
@@ -87,6 +75,11 @@ fn of_a_pod(event: &Event, cast: &Cast) -> Option<String> {
         Event::ContainerTerminated { pod, uid, exit_code, reason, .. } => {
             let reason = reason.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
             format!("{}'s container has ended: exit code {exit_code}{reason}", cast.pod(uid, pod))
+        }
+        Event::ProcessExited { node, pod, uid, exit_code, .. } => {
+            let code = exit_code.map(|code| format!(": exit code {code}")).unwrap_or_default();
+            let pod = cast.pod(uid, pod);
+            format!("{node}: the first process of {pod}'s container has ended{code}")
         }
         Event::PodGone { pod, uid } => format!("{} is gone from the API", cast.pod(uid, pod)),
         Event::Endpoint { pod, uid, ready, serving, terminating, .. } => format!(
@@ -137,13 +130,27 @@ fn of_the_app(event: &Event, cast: &Cast) -> Option<String> {
     })
 }
 
+/// Its time is when the last of them was known.
+fn of_dials(event: &Event, cast: &Cast) -> Option<String> {
+    let Event::Dials { kind, from, to, count, .. } = event else { return None };
+    let what = many(*count, &format!("new {} connection", kind.protocol.name()));
+    let when = match count {
+        1 => format!("started at {}", ms(from.ms())),
+        _ => format!("started from {} to {}", grouped(from.ms(), 1), ms(to.ms())),
+    };
+    let by = match (&kind.by, &kind.sender) {
+        (Some(by), _) => format!(" by {}", cast.process(by)),
+        (None, Some(sender)) => format!(" by {}", cast.ip(*sender)),
+        (None, None) => String::new(),
+    };
+    let error = kind.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    let outcome = kind.outcome.name().replace('-', " ");
+    Some(format!("{what}, {when}: {outcome}{by}{error}"))
+}
+
 fn of_a_node(event: &Event, cast: &Cast) -> Option<String> {
     Some(match event {
         Event::Rules { protocol, .. } => rules(event, &[*protocol], cast)?,
-        Event::ProcessExited { pod, uid, exit_code, .. } => {
-            let code = exit_code.map(|code| format!(": exit code {code}")).unwrap_or_default();
-            format!("the process of {}'s container has ended{code}", cast.pod(uid, pod))
-        }
         Event::EvidenceGap { node, until, reason } => format!(
             "{node}: from here until {} this source may have missed something: {reason}",
             ms(until.ms())
@@ -166,7 +173,11 @@ pub(super) fn rules(event: &Event, protocols: &[Protocol], cast: &Cast) -> Optio
     let what = match (to.as_slice(), reject) {
         ([], true) => format!("reject {flows}"),
         ([], false) => format!("say nothing of {flows}"),
-        (to, _) => format!("lead {flows} to {}", to.join(" or ")),
+        (to, false) => format!("lead {flows} to {}", to.join(" or ")),
+        // iptables' table that leads comes before the one that rejects, and is committed after it.
+        (to, true) => {
+            format!("lead {flows} to {}, and would reject what they do not lead", to.join(" or "))
+        }
     };
     Some(match process {
         Some(process) => format!("{process} on {node} commits rules that {what}"),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::Ms;
-use crate::observation::Protocol;
+use crate::observation::{DialKind, DialOutcome, Protocol};
 use crate::record::Trial;
 use crate::stories;
 use crate::verdict::Basis;
@@ -176,4 +176,60 @@ fn ids_are_told_of_in_stretches() {
     let odd: Vec<_> = (0..50).map(|n| format!("udp-{}", n * 2 + 1)).collect();
     let odd: Vec<_> = odd.iter().map(String::as_str).collect();
     assert_eq!(words(&odd), "udp-1, udp-3, udp-5, udp-7, udp-9, udp-11 and 44 more");
+}
+
+#[test]
+fn the_grace_period_is_that_of_the_deletion() {
+    let of = |trial: &Trial| {
+        let facts = super::trial(trial).facts;
+        facts.into_iter().find(|fact| fact.name == "trigger").expect("a trigger").text
+    };
+    let mut deleted = stories::drain(1);
+    assert!(of(&deleted).ends_with("grace period 30s"), "{}", of(&deleted));
+    deleted.config.delete_grace = Some(std::time::Duration::from_secs(1));
+    assert!(of(&deleted).ends_with("grace period 1s"), "{}", of(&deleted));
+}
+
+#[test]
+fn ends_of_processes_and_of_triggers_and_dials_have_sentences() {
+    let mut trial = stories::exit(1);
+    let target = trial.target.clone().expect("a target");
+    let event = Event::ProcessExited {
+        node: target.node,
+        pod: target.pod,
+        uid: target.uid,
+        container: "probe".into(),
+        pid: 4711,
+        exit_code: Some(0),
+    };
+    trial.observations.push(Observation::at_most(Ms::from_ms(40.0), Source::NodeProcesses, event));
+    let event = Event::TriggerDone { text: "process 4711 was sent SIGKILL".into() };
+    trial.observations.push(Observation::at_most(Ms::from_ms(1.0), Source::Runner, event));
+    let by = trial.flows[0].spans[0].by.clone();
+    let kind = |outcome, by| DialKind {
+        protocol: Protocol::Tcp,
+        outcome,
+        by,
+        sender: None,
+        icmp_type: None,
+        icmp_code: None,
+        error: None,
+    };
+    let dials = |kind, from: f64, to: f64, count| {
+        let (from, to) = (Ms::from_ms(from), Ms::from_ms(to));
+        let event = Event::Dials { kind, from, to, count, connect: None, took: None };
+        Observation::exact(to, Source::Flow, event)
+    };
+    let accepted = kind(DialOutcome::Accepted, Some(by));
+    trial.observations.push(dials(accepted, -1000.0, 30.0, 103));
+    trial.observations.push(dials(kind(DialOutcome::NotConnected, None), 40.0, 40.0, 1));
+    let texts: Vec<_> = super::trial(&trial).lines.into_iter().map(|line| line.text).collect();
+    for expected in [
+        "103 new TCP connections, started from -1,000.0 to 30.0 ms: accepted by the target",
+        "1 new TCP connection, started at 40.0 ms: not connected",
+        "worker: the first process of the target's container has ended: exit code 0",
+        "the trigger is carried out: process 4711 was sent SIGKILL",
+    ] {
+        assert!(texts.iter().any(|text| text == expected), "{expected}: {texts:#?}");
+    }
 }
