@@ -279,11 +279,11 @@ fn described(key: &Key, schema: Value) -> Value {
 /// How a key's value is written, where its type does not say it.
 fn written(key: &Key) -> String {
     match key.kind {
-        Kind::Time { min, .. } => {
-            let most = schema::LONGEST.as_secs() / 3600;
+        Kind::Time { min, most, .. } => {
+            let most = schema::words(most);
             let limits = match min {
-                min if min.is_zero() => format!("at most {most}h"),
-                min => format!("{} to {most}h", humantime::format_duration(min)),
+                min if min.is_zero() => format!("at most {most}"),
+                min => format!("{} to {most}", humantime::format_duration(min)),
             };
             format!(" A time with its unit (ms, s, m, h), {limits}.")
         }

@@ -201,7 +201,11 @@ impl Resolver<'_> {
         let pod = self.pod(pre_stop);
         let replicas = self.count("pod.replicas", 1);
         let triggering = self.triggering(replicas, flows.as_ref(), cluster);
-        let service = self.service(flows.as_ref());
+        let service = self.service(flows.as_ref(), cluster);
+        if let (Some(replicas), Some(flows), Some(cluster)) = (replicas, &flows, cluster) {
+            let rollout = triggering.as_ref().and_then(|triggering| triggering.rollout);
+            self.host_ports(replicas, rollout, flows, cluster);
+        }
         let Triggering { trigger, delete_grace, scale_to, rollout, observe_for } = triggering?;
         Some(Scenario {
             description: self.text("description", None)?,

@@ -174,7 +174,6 @@ impl Default for Dials {
     }
 }
 
-/// The node whose NodePort the flows enter by. Written as in TOML: `"other-node"`, `"pod-node"`
 /// What address the flows go to.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema,

@@ -15,8 +15,8 @@ pub(super) enum Kind {
     Word(&'static [&'static str]),
     /// A whole number.
     Count { min: u32, max: u32 },
-    /// A time with its unit, at most [`LONGEST`].
-    Time { min: Duration, whole_seconds: bool },
+    /// A time with its unit, at most `most` and never more than [`LONGEST`].
+    Time { min: Duration, most: Duration, whole_seconds: bool },
     /// `other-node`, `pod-node` or a node's name.
     EnterBy,
     /// A Kubernetes version.
@@ -106,15 +106,26 @@ const TRIGGERS: &[&str] = &[
 const POLICIES: &[&str] = &["cluster", "local"];
 
 /// Any time, zero too.
-const TIME: Kind = Kind::Time { min: Duration::ZERO, whole_seconds: false };
+const TIME: Kind = time(Duration::ZERO);
 /// A time between two heartbeats.
-const INTERVAL: Kind = Kind::Time { min: Duration::from_millis(1), whole_seconds: false };
-/// A time within which to be answered.
-const DIAL_TIME: Kind = Kind::Time { min: Duration::from_millis(10), whole_seconds: false };
+const INTERVAL: Kind = time(Duration::from_millis(1));
+/// A time within which to be answered. A trial's end waits for the last one, and limits count on a source
+/// port's being free again after so long.
+const DIAL_TIME: Kind = Kind::Time {
+    min: Duration::from_millis(10),
+    most: Duration::from_secs(30),
+    whole_seconds: false,
+};
 /// What Kubernetes takes in seconds, and not as 0.
-const SECONDS: Kind = Kind::Time { min: Duration::from_secs(1), whole_seconds: true };
+const SECONDS: Kind =
+    Kind::Time { min: Duration::from_secs(1), most: LONGEST, whole_seconds: true };
 /// What Kubernetes takes in seconds, 0 too.
-const HOOK: Kind = Kind::Time { min: Duration::ZERO, whole_seconds: true };
+const HOOK: Kind = Kind::Time { min: Duration::ZERO, most: LONGEST, whole_seconds: true };
+
+/// Any time from this on.
+const fn time(min: Duration) -> Kind {
+    Kind::Time { min, most: LONGEST, whole_seconds: false }
+}
 
 const fn key(name: &'static str, kind: Kind, example: &'static str) -> Key {
     Key { name, kind, example, default: None, about: "" }
@@ -241,7 +252,7 @@ pub(super) const KEYS: &[Key] = &[
         .about("New UDP sockets a second, evenly spaced, each with one datagram and its first answer."),
     key("dials.timeout", DIAL_TIME, "\"1s\"")
         .default("\"1s\"")
-        .about("No answer for this long, and a new connection has timed out."),
+        .about("No answer for this long, and a new connection has timed out. At most 30 s."),
     key("pod.readiness_period", SECONDS, "\"1s\"")
         .default("\"1s\"")
         .about("The readiness probe's periodSeconds. Whole seconds."),
@@ -374,6 +385,14 @@ pub(super) const TABLES: &[(&str, &str)] = &[
          their names: \"net.ipv4.tcp_retries2\" = 5",
     ),
 ];
+
+/// A longest time in words: `24h`, not humantime's `1day`.
+pub(super) fn words(most: Duration) -> String {
+    match most.as_secs() {
+        hours if hours > 0 && hours % 3600 == 0 => format!("{}h", hours / 3600),
+        _ => humantime::format_duration(most).to_string(),
+    }
+}
 
 /// Whether this full name holds other keys.
 pub(super) fn is_table(name: &str) -> bool {

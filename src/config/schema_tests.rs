@@ -178,10 +178,11 @@ fn a_value_beyond_its_limits_is_turned_down_by_both() {
 /// What a pattern can't say without being unreadable, the description says.
 #[test]
 fn the_limits_of_a_time_are_the_parsers_alone() {
-    let most = LONGEST.as_secs();
     for (name, key) in keys() {
-        let Kind::Time { min, whole_seconds } = key.kind else { continue };
-        let mut wrong = vec![(format!("'{}s'", most + 1), "must be at most 24h")];
+        let Kind::Time { min, most, whole_seconds } = key.kind else { continue };
+        assert!(most <= LONGEST, "{name}");
+        let too_long = if most == LONGEST { "must be at most 24h" } else { "must be at most 30s" };
+        let mut wrong = vec![(format!("'{}s'", most.as_secs() + 1), too_long)];
         if !min.is_zero() {
             wrong.push(("'0s'".into(), "must be at least"));
         }

@@ -120,6 +120,18 @@ impl Default for Rollout {
     }
 }
 
+impl Rollout {
+    /// Whether so many replicas stay until others are ready: none may be missing, rounded down as
+    /// Kubernetes does. (Of two shares that both come to nothing it takes this one as 1.)
+    pub(super) fn keeps_all(self, replicas: u32) -> bool {
+        let unavailable = match self.max_unavailable {
+            Share::Count(count) => count,
+            Share::Percent(percent) => replicas * percent / 100,
+        };
+        unavailable == 0 && !self.max_surge.is_nothing()
+    }
+}
+
 /// A number of pods, or a share of the replicas; written as in Kubernetes: `1`, `"25%"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "Written", into = "Written")]

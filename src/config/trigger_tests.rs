@@ -132,8 +132,60 @@ fn what_the_pod_sets_the_kubelets_allow() {
     "sigterm = 'exit'\nservice.external_traffic_policy = 'local'",
     "2:35 external_traffic_policy = \"local\" with flows that enter by another node than the pod's by default: that one has no endpoint of its own"
 )]
+#[case::no_endpoint_on_the_control_plane(
+    "sigterm = 'exit'\nservice.external_traffic_policy = 'local'\nflows.enter_by = 'node-1'",
+    "2:35 external_traffic_policy = \"local\" with flows that enter by another node than the pod's: that one has no endpoint of its own"
+)]
+#[case::no_endpoint_beside_the_client(
+    "sigterm = 'exit'\nflows.via = 'cluster-ip'\nflows.from = 'node'\nservice.internal_traffic_policy = 'local'",
+    "4:35 internal_traffic_policy = \"local\" with flows that enter by another node than the pod's by default: that one has no endpoint of its own"
+)]
+#[case::more_pods_than_host_ports(
+    "sigterm = 'exit'\nflows.via = 'host-port'\npod.replicas = 2",
+    "3:16 2 replicas with via = \"host-port\", and 1 node takes pods: each takes one with this hostPort"
+)]
+#[case::no_host_port_for_a_rollout(
+    "sigterm = 'exit'\nflows.via = 'host-port'\ntrigger = 'rollout'",
+    "2:13 a rollout that takes no pod away first with via = \"host-port\", and 1 node takes pods: none has its hostPort left for a new pod"
+)]
+#[case::long_wait_for_a_dial(
+    "sigterm = 'exit'\ndials.timeout = '31s'",
+    "2:17 `dials.timeout` must be at most 30s"
+)]
 fn a_single_slip_is_a_single_error(#[case] text: &str, #[case] expected: &str) {
     assert_eq!(errors(text, &[]), [expected]);
+}
+
+#[test]
+fn a_policy_is_held_against_the_clients_that_it_counts_for() {
+    for text in [
+        "flows.from = 'node'\nservice.external_traffic_policy = 'local'",
+        "flows.from = 'pod'\nservice.external_traffic_policy = 'local'",
+        "flows.enter_by = 'pod-node'\nservice.external_traffic_policy = 'local'",
+        "flows.enter_by = 'node-2'\nservice.external_traffic_policy = 'local'",
+        "service.internal_traffic_policy = 'local'",
+        "flows.via = 'cluster-ip'\nflows.from = 'pod'\nflows.enter_by = 'pod-node'\n\
+         service.internal_traffic_policy = 'local'",
+    ] {
+        scenario(&format!("sigterm = 'exit'\n{text}"), &[]);
+    }
+}
+
+#[test]
+fn a_host_port_of_each_node_may_be_taken() {
+    let host_port = "sigterm = 'exit'\nflows.via = 'host-port'";
+    for text in [
+        "pod.replicas = 2\ncluster.nodes = 3",
+        "cluster.nodes = 1",
+        "trigger = 'rollout'\nrollout.max_unavailable = 1",
+        "trigger = 'rollout'\nrollout.max_surge = 0",
+        "trigger = 'rollout'\ncluster.nodes = 3",
+        "trigger = 'rollout'\npod.replicas = 4\ncluster.nodes = 5",
+    ] {
+        scenario(&format!("{host_port}\n{text}"), &[]);
+    }
+    let told = errors(&format!("{host_port}\ntrigger = 'node-stop'"), &[]);
+    assert_eq!(told.len(), 1, "{told:?}");
 }
 
 /// Each trigger is a scenario of two lines, but for those that need a key of their own.

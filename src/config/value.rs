@@ -39,7 +39,7 @@ pub(super) fn read(
         Kind::Text => reader.string().map(|text| Value::Text(text.into())),
         Kind::Word(words) => reader.word(words),
         Kind::Count { min, max } => reader.count(min, max),
-        Kind::Time { min, whole_seconds } => reader.time(min, whole_seconds),
+        Kind::Time { min, most, whole_seconds } => reader.time(min, most, whole_seconds),
         Kind::EnterBy => reader.enter_by(),
         Kind::Version => reader.version(),
         Kind::Sysctl => reader.sysctl(),
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn time(&self, min: Duration, whole_seconds: bool) -> Result<Value, Problem> {
+    fn time(&self, min: Duration, most: Duration, whole_seconds: bool) -> Result<Value, Problem> {
         let text = match self.value.get_ref() {
             DeValue::String(text) => text.as_ref(),
             DeValue::Integer(number) => {
@@ -165,8 +165,8 @@ impl<'a> Reader<'a> {
         if is_parted(text) {
             return Err(self.no_time_at_all(text));
         }
-        let problem = if time > schema::LONGEST {
-            self.wrong("must be at most 24h")
+        let problem = if time > most {
+            self.wrong(format!("must be at most {}", schema::words(most)))
         } else if whole_seconds && time.subsec_nanos() != 0 {
             self.wrong("must be a whole number of seconds")
         } else if time < min {

@@ -64,10 +64,13 @@ fn made_here(state: &DialsState) -> Result<(), Failure> {
     Err(preflight::dials_made(found))
 }
 
-/// The protocol of a dial that has gone without an answer for too long to send the trigger now.
+/// The protocol of a dial that has gone without an answer for too long to send the trigger now, or of
+/// which none has been answered yet.
 pub fn late(states: &[DialsState], timeout: Duration, now: &Stamp) -> Option<String> {
     let is_late = |oldest: &Stamp| oldest.until(now) > LIVELY.min(timeout);
-    let late = |state: &&DialsState| state.oldest_under_way.as_ref().is_some_and(is_late);
+    let late = |state: &&DialsState| {
+        state.accepted == 0 || state.oldest_under_way.as_ref().is_some_and(is_late)
+    };
     states.iter().find(late).map(|state| format!("a new {} connection", state.protocol.name()))
 }
 
@@ -116,12 +119,18 @@ pub struct Aftermath {
 }
 
 impl Aftermath {
-    /// Whether enough has been seen: none has failed for a while, or they go on failing for good.
-    /// Asked once the flows' stories have ended.
+    /// Whether enough has been seen: none has failed for a while, or they go on failing for good. One
+    /// that waits for its answer may fail yet, however long its timeout. Asked once the flows' stories
+    /// have ended.
     pub fn is_over(&mut self, states: &[DialsState], now: &Stamp) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
-        let healed = |last: &Stamp| last.until(now) >= HEALED;
-        let all_healed = states.iter().all(|state| state.last_failed.as_ref().is_none_or(healed));
+        let healed = |state: &DialsState| {
+            let failed = state.last_failed.as_ref().is_some_and(|last| last.until(now) < HEALED);
+            let waits =
+                state.oldest_under_way.as_ref().is_some_and(|oldest| oldest.until(now) > LIVELY);
+            !failed && !waits
+        };
+        let all_healed = states.iter().all(healed);
         all_healed || since.elapsed() >= LONGEST_AFTERMATH
     }
 }
@@ -194,6 +203,9 @@ mod tests {
         assert_eq!(at(200, second), None);
         assert_eq!(at(201, second).as_deref(), Some("a new TCP connection"));
         assert!(at(51, Duration::from_millis(50)).is_some());
+        // With a short settle time and a low rate none may have been made.
+        let none = [DialsState { made: 0, accepted: 0, ..state() }];
+        assert_eq!(late(&none, second, &Stamp::runner(0)).as_deref(), Some("a new TCP connection"));
     }
 
     #[test]
@@ -212,6 +224,11 @@ mod tests {
         assert!(!Aftermath::default().is_over(&failed, &at(2999)));
         assert!(Aftermath::default().is_over(&failed, &at(3000)));
         assert!(Aftermath::default().is_over(&[state()], &at(0)));
+        // Its timeout may be long.
+        let oldest_under_way = Some(Stamp::runner(0));
+        let waits = [DialsState { oldest_under_way, ..state() }];
+        assert!(Aftermath::default().is_over(&waits, &at(200)));
+        assert!(!Aftermath::default().is_over(&waits, &at(201)));
         let since = Instant::now().checked_sub(LONGEST_AFTERMATH);
         assert!(Aftermath { since }.is_over(&failed, &at(2999)), "they go on failing for good");
     }

@@ -28,6 +28,8 @@ use nix::sys::signal::Signal;
 
 use crate::cluster::local::PAUSE_IMAGE;
 use crate::cluster::{Cluster, ClusterError, Provider, environment};
+use crate::config::Trigger;
+use crate::observation::{Event, Observation};
 use crate::plan::{Arm, Plan};
 use crate::record::{
     ArmStage, Claim, EnvironmentRef, RUN_FILE, Run, Tool, Trial, UNFINISHED_LOGS, WriteError,
@@ -277,8 +279,9 @@ impl Runner<'_> {
             let is_last = repeats.last() == Some(&repeat);
             let gives_up = *aborts == ABORTS_THAT_END_AN_ARM && !is_last;
             let stays = self.keep_cluster && run.last == Some(index) && (is_last || gives_up);
+            let mut spent = spends_the_cluster(&trial);
             if !stays {
-                trial::remove(&context, &workload, &mut trial, stop).await;
+                spent |= !trial::remove(&context, &workload, &mut trial, stop).await;
             }
             self.folder.still_there()?;
             trial.write(self.folder.path())?;
@@ -297,7 +300,7 @@ impl Runner<'_> {
             if gives_up {
                 return Ok(Gone::Through);
             }
-            if arm.config.trigger.spends_the_cluster() && !is_last {
+            if spent && !is_last {
                 return Ok(Gone::Spent);
             }
         }
@@ -392,6 +395,16 @@ impl Runner<'_> {
         // A display that is gone wants no events.
         let _ = self.events.send(event);
     }
+}
+
+/// Whether a trial's trigger leaves the cluster unfit for another trial. A restart of kube-proxy that was
+/// begun, and of which no end is known, may have left a node without one.
+fn spends_the_cluster(trial: &Trial) -> bool {
+    let sent = |one: &Observation| matches!(one.event, Event::TriggerSent { .. });
+    let restarting = trial.config.trigger == Trigger::RestartKubeProxy
+        && trial.outcome == Outcome::Aborted
+        && trial.observations.iter().any(sent);
+    restarting || trial.config.trigger.spends_the_cluster()
 }
 
 /// What became of an arm's trials on one cluster.

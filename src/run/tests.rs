@@ -190,3 +190,17 @@ async fn a_run_that_was_asked_to_stop_starts_nothing() {
     assert_eq!(record.interrupted.as_deref(), Some("SIGTERM"));
     assert_eq!(ended.signal, Some(Signal::SIGTERM));
 }
+
+#[test]
+fn a_restart_of_kube_proxy_without_a_known_end_spends_the_cluster() {
+    let mut trial = stories::exit(1);
+    assert!(!spends_the_cluster(&trial));
+    trial.outcome = Outcome::Aborted;
+    assert!(!spends_the_cluster(&trial), "its pod alone was touched");
+    trial.config.trigger = Trigger::RestartKubeProxy;
+    assert!(spends_the_cluster(&trial));
+    trial.observations.retain(|one| !matches!(one.event, Event::TriggerSent { .. }));
+    assert!(!spends_the_cluster(&trial), "it never came to the trigger");
+    trial.config.trigger = Trigger::NodeStop;
+    assert!(spends_the_cluster(&trial));
+}

@@ -115,13 +115,14 @@ pub async fn run(context: &ArmContext<'_>, repeat: u32, stop: &mut Stop) -> (Tri
     (run.finish(halt, repeat).await, workload)
 }
 
-/// Removes what is left of a trial; its record tells where that failed.
+/// Removes what is left of a trial. Gives whether nothing is left of it in the cluster; its record tells
+/// where that failed.
 pub async fn remove(
     context: &ArmContext<'_>,
     workload: &Workload,
     trial: &mut Trial,
     stop: &mut Stop,
-) {
+) -> bool {
     context.tell(RunEvent::Phase { phase: Phase::Remove, expected: None });
     let client = context.cluster.client();
     let node = trial.target.as_ref().map(|target| target.node.as_str());
@@ -135,9 +136,9 @@ pub async fn remove(
         removed = removal => removed,
         _ = stop.wait() => Ok(()), // the cluster goes, and all of it with it
     };
-    if let Err(error) = removed {
-        trial.runner_warnings.push(format!("left behind: {error}"));
-    }
+    let left = removed.err();
+    trial.runner_warnings.extend(left.iter().map(|error| format!("left behind: {error}")));
+    left.is_none()
 }
 
 impl Run<'_> {

@@ -41,7 +41,8 @@ pub struct Aim {
 pub enum Answer {
     /// It was done.
     Accepted,
-    /// The API refused: a disruption budget's 429, missing rights' 403.
+    /// The API refused: a disruption budget's 429, missing rights' 403. A status of 500 or more is no
+    /// refusal: it does not tell what was done.
     Refused {
         /// The HTTP status.
         status: u16,
@@ -80,7 +81,7 @@ pub enum Unfit {
 /// Why it is not known what became of a trigger.
 #[derive(Debug, thiserror::Error)]
 pub enum FireError {
-    /// The API gave no answer.
+    /// The API gave no answer, or one that does not tell what was done.
     #[error("{0}")]
     Api(kube::Error),
     /// The provider could not do it, or not all of it.
@@ -189,7 +190,7 @@ impl Prepared<'_> {
             Done::ByApi(Ok(())) => {
                 (Answer::Accepted, Event::TriggerAnswered { status: 200, message: None })
             }
-            Done::ByApi(Err(kube::Error::Api(refusal))) => {
+            Done::ByApi(Err(kube::Error::Api(refusal))) if refusal.code < 500 => {
                 let (status, message) = (refusal.code, refusal.message.clone());
                 let told = Event::TriggerAnswered { status, message: Some(message.clone()) };
                 (Answer::Refused { status, message }, told)

@@ -76,6 +76,19 @@ async fn a_budgets_429_is_a_refusal_after_one_request() {
     assert!(matches!(second.event, Event::TriggerAnswered { status: 429, .. }));
 }
 
+/// The API server could not carry it out, or does not know whether it did: that is no refusal.
+#[tokio::test]
+async fn a_status_of_500_or_more_leaves_open_what_was_done() {
+    for status in [500, 503, 504] {
+        let (client, _) = api(status, refusal(status, "error trying to reach service"));
+        let (sink, _seen) = mpsc::unbounded_channel();
+        let (aim, act) = (aim(), Act::FailReadiness);
+        let prepared = Prepared { client, trigger: Trigger::ReadinessFail, aim: &aim, act };
+        let error = prepared.fire(&sink).await.expect_err("it is not known");
+        assert!(error.to_string().contains("trying to reach service"), "{error}");
+    }
+}
+
 /// A drain that may not go on is no drain: what was left of it is not tried.
 #[tokio::test]
 async fn the_first_refusal_ends_a_drain() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{At, Resolver, secs};
-use crate::config::scenario::{ClusterSpec, EnterBy, Flows};
+use crate::config::scenario::{ClusterSpec, EnterBy, Flows, Via};
 use crate::config::trigger::{Rollout, Share, Trigger};
 use crate::config::value::Value;
 
@@ -166,7 +166,12 @@ impl Resolver<'_> {
         if by_pod_node {
             let message = "trigger = \"node-stop\" with flows that enter by the pod's node: they \
                            would lose their way in, not their pod";
-            let help = "enter by \"other-node\"";
+            let by_host_port = flows.is_some_and(|flows| flows.via == Via::HostPort);
+            let help = match by_host_port {
+                // From outside no other node leads there.
+                true => "enter by \"other-node\", with flows.from set to \"node\" or \"pod\"",
+                false => "enter by \"other-node\"",
+            };
             self.blame(["flows.enter_by", "trigger"], At::Value, message.into(), help);
         }
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{At, Resolver, secs, time};
-use crate::config::scenario::{EnterBy, Flows, Via};
+use super::{At, Resolver, is_local, secs, time};
+use crate::config::scenario::{ClusterSpec, EnterBy, Flows, Vantage, Via};
 use crate::config::schema;
+use crate::config::trigger::Rollout;
 use crate::config::value::Value;
 use crate::config::workload::{Pod, PreStop, Service, ServiceType, SessionAffinity, TrafficPolicy};
 
@@ -70,7 +71,11 @@ impl Resolver<'_> {
         Some(sysctls)
     }
 
-    pub(super) fn service(&mut self, flows: Option<&Flows>) -> Option<Service> {
+    pub(super) fn service(
+        &mut self,
+        flows: Option<&Flows>,
+        cluster: Option<&ClusterSpec>,
+    ) -> Option<Service> {
         let kind = self.word("service.type", ServiceType::NodePort);
         let external = self.word("service.external_traffic_policy", TrafficPolicy::Cluster);
         let service = Service {
@@ -80,12 +85,13 @@ impl Resolver<'_> {
             kind: kind?,
             external_traffic_policy: external?,
         };
-        self.node_ports(&service, flows?).then_some(service)
+        let fits = self.node_ports(&service, flows?) && self.policies(&service, flows?, cluster?);
+        fits.then_some(service)
     }
 
-    /// Whether flows that go to a NodePort find one, and their target behind it.
+    /// Whether flows that go to a NodePort find one.
     fn node_ports(&mut self, service: &Service, flows: &Flows) -> bool {
-        let (kind, policy) = ("service.type", "service.external_traffic_policy");
+        let kind = "service.type";
         if service.kind == ServiceType::ClusterIp && flows.via == Via::NodePort {
             let message =
                 "service.type = \"cluster-ip\" with flows that go to a NodePort: there is none";
@@ -93,19 +99,72 @@ impl Resolver<'_> {
             self.blame([kind, "flows.via"], At::Value, message.into(), help);
             return false;
         }
-        if service.external_traffic_policy == TrafficPolicy::Local
-            && flows.via == Via::NodePort
-            && flows.enter_by == EnterBy::OtherNode
-        {
-            let message = format!(
-                "external_traffic_policy = \"local\" with flows that enter by another node than the \
-                 pod's{}: that one has no endpoint of its own",
-                self.by_default("flows.enter_by")
-            );
-            let help = "set flows.enter_by to \"pod-node\"";
-            self.blame([policy, "flows.enter_by"], At::Value, message, help);
-            return false;
-        }
         true
+    }
+
+    /// Whether flows find their target behind a policy that keeps a node to its own endpoints. The
+    /// external one counts for clients outside alone: kube-proxy lets those within the cluster go on to
+    /// all endpoints.
+    fn policies(&mut self, service: &Service, flows: &Flows, cluster: &ClusterSpec) -> bool {
+        let (key, policy) = match (flows.via, flows.from) {
+            (Via::NodePort, Vantage::Outside) => {
+                ("service.external_traffic_policy", service.external_traffic_policy)
+            }
+            (Via::ClusterIp, _) => {
+                ("service.internal_traffic_policy", service.internal_traffic_policy)
+            }
+            _ => return true,
+        };
+        let by_another = match &flows.enter_by {
+            EnterBy::OtherNode => true,
+            EnterBy::PodNode => false,
+            // The control plane takes no pods beside other nodes.
+            EnterBy::Named(name) => {
+                is_local(cluster.provider) && cluster.nodes >= 2 && name == "node-1"
+            }
+        };
+        if policy != TrafficPolicy::Local || !by_another {
+            return true;
+        }
+        let message = format!(
+            "{} = \"local\" with flows that enter by another node than the pod's{}: that one has no \
+             endpoint of its own",
+            key.trim_start_matches("service."),
+            self.by_default("flows.enter_by")
+        );
+        let help = "set flows.enter_by to \"pod-node\"";
+        self.blame([key, "flows.enter_by"], At::Value, message, help);
+        false
+    }
+
+    /// Tells that there is no node for each pod, where each takes its node's hostPort.
+    pub(super) fn host_ports(
+        &mut self,
+        replicas: u32,
+        rollout: Option<Rollout>,
+        flows: &Flows,
+        cluster: &ClusterSpec,
+    ) {
+        if flows.via != Via::HostPort || !is_local(cluster.provider) {
+            return;
+        }
+        // The first node takes pods only when it is alone.
+        let nodes = cluster.nodes.saturating_sub(1).max(1);
+        let have = if nodes == 1 { "node takes pods" } else { "nodes take pods" };
+        if replicas > nodes {
+            let message = format!(
+                "{replicas} replicas with via = \"host-port\", and {nodes} {have}: each takes one with \
+                 this hostPort"
+            );
+            let help = "have fewer replicas, or more nodes: the first of several takes no pods";
+            self.blame(["pod.replicas", "flows.via"], At::Value, message, help);
+        } else if replicas == nodes && rollout.is_some_and(|rollout| rollout.keeps_all(replicas)) {
+            let message = format!(
+                "a rollout that takes no pod away first with via = \"host-port\", and {nodes} {have}: \
+                 none has its hostPort left for a new pod"
+            );
+            let help = "set rollout.max_unavailable to 1, or have more nodes";
+            self.blame(["flows.via", "trigger"], At::Value, message, help);
+        }
     }
 }

@@ -34,7 +34,7 @@ pub struct Core {
 struct Shared {
     epoll: Arc<Epoll>,
     speakers: Speakers,
-    ports: Option<Ports>,
+    ports: Ports,
     /// In frames, above a dial's number: it only has to differ from earlier ones'.
     run: u64,
     buffer: Vec<u8>,
@@ -58,6 +58,9 @@ struct Line {
 impl Core {
     /// No dial made yet. `specs` are at most two: one a protocol.
     pub fn new(specs: Vec<DialSpec>, sink: &Sink, epoll: Arc<Epoll>) -> Self {
+        // By the thread that serves, which may stand in another network namespace; before the first dial
+        // is due, since it takes a while beside thousands of flows.
+        let ports = Ports::here();
         let start_ns = monotonic_ns();
         let run = RandomState::new().hash_one(start_ns) & !u64::from(u32::MAX);
         let count = specs.len() as i64;
@@ -77,7 +80,7 @@ impl Core {
         };
         let lines = specs.into_iter().take(LINES as usize).enumerate().map(line).collect();
         let speakers = Speakers::default();
-        let shared = Shared { epoll, speakers, ports: None, run, buffer: vec![0; 4 << 10] };
+        let shared = Shared { epoll, speakers, ports, run, buffer: vec![0; 4 << 10] };
         Self { lines, shared }
     }
 
@@ -99,10 +102,13 @@ impl Core {
         }
     }
 
-    /// Ends dials that have waited too long, makes those that are due.
-    pub fn tick(&mut self) {
+    /// Ends dials that have waited too long, makes those that are due. Where `more` sockets may be ready
+    /// none is ended: its answer may have arrived in time, unread.
+    pub fn tick(&mut self, more: bool) {
         for line in &mut self.lines {
-            line.end_late();
+            if !more {
+                line.end_late();
+            }
             line.make_due(&mut self.shared);
         }
     }
@@ -180,8 +186,6 @@ impl Line {
         let number = self.ledger.begin();
         self.state.made += 1;
         let Shared { epoll, ports, run, .. } = shared;
-        // By the thread that serves, which may stand in another network namespace.
-        let ports = ports.get_or_insert_with(Ports::here);
         let DialSpec { protocol, remote, .. } = self.spec;
         let begun_ns = monotonic_ns();
         let frame = *run | (number * LINES + self.index) & u64::from(u32::MAX);

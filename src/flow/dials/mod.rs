@@ -172,7 +172,7 @@ fn serve(mut core: Core, epoll: &Epoll, wake: &EventFd, requests: &mpsc::Receive
                 token => core.ready(token),
             }
         }
-        core.tick();
+        core.tick(ready == events.len());
         if asked {
             // Read before the requests are: one that comes after them wakes again.
             let _ = wake.read();

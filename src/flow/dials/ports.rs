@@ -3,7 +3,10 @@
 //! A port that the kernel chooses may be one that a dial had a moment ago. Connection tracking still
 //! keeps that dial's entry then (30 s for UDP, 120 s for TCP that never connected), and leads the new
 //! one the old way: it would be no new connection. So all ports have their turn before one comes again.
+//! Ports that others had when the first dial was made have none, even once they are free: a dial from the
+//! port of a flow that has ended would pass for that flow wherever addresses are compared.
 
+use std::collections::HashSet;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -15,7 +18,14 @@ use socket2::Socket;
 
 /// What a kernel has where it does not tell.
 const DEFAULT: RangeInclusive<u16> = 32_768..=60_999;
-/// So many ports may be taken in a row.
+/// The sockets of this thread's network namespace.
+const FILES: [&str; 4] = [
+    "/proc/thread-self/net/tcp",
+    "/proc/thread-self/net/tcp6",
+    "/proc/thread-self/net/udp",
+    "/proc/thread-self/net/udp6",
+];
+/// So many ports may be taken in a row, since the first dial.
 const TRIES: u32 = 2_000;
 
 /// The ports that a kernel gives to clients, and whose turn it is.
@@ -23,6 +33,8 @@ const TRIES: u32 = 2_000;
 pub struct Ports {
     range: RangeInclusive<u16>,
     next: u16,
+    /// In the range, and never given.
+    others: HashSet<u16>,
 }
 
 impl Ports {
@@ -33,7 +45,9 @@ impl Ports {
         let all = u64::from(range.end() - range.start()) + 1;
         let offset = RandomState::new().hash_one(std::process::id()) % all;
         let next = range.start() + offset as u16; // below the number of ports
-        Self { range, next }
+        let others = FILES.iter().filter_map(|file| fs::read_to_string(file).ok());
+        let others = others.flat_map(|text| text.lines().filter_map(port).collect::<Vec<_>>());
+        Self { others: others.filter(|port| range.contains(port)).collect(), range, next }
     }
 
     /// Binds a socket, before it is connected to `remote`.
@@ -45,9 +59,10 @@ impl Ports {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let mut result = Ok(());
+        let mut result = Err(io::Error::other("others have all source ports"));
         for _ in 0..TRIES {
-            result = socket.bind(&SocketAddr::new(any, self.take()).into());
+            let Some(port) = self.take() else { break };
+            result = socket.bind(&SocketAddr::new(any, port).into());
             match &result {
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {}
                 _ => break,
@@ -56,10 +71,15 @@ impl Ports {
         result
     }
 
-    fn take(&mut self) -> u16 {
-        let port = self.next;
-        self.next = if port == *self.range.end() { *self.range.start() } else { port + 1 };
-        port
+    fn take(&mut self) -> Option<u16> {
+        for _ in self.range.clone() {
+            let port = self.next;
+            self.next = if port == *self.range.end() { *self.range.start() } else { port + 1 };
+            if !self.others.contains(&port) {
+                return Some(port);
+            }
+        }
+        None
     }
 }
 
@@ -70,6 +90,12 @@ fn read() -> Option<RangeInclusive<u16>> {
     (first <= last).then_some(first..=last)
 }
 
+/// The local port of a line such as `0: 0100007F:1B59 0200007F:0016 01 …`; none of the heading.
+fn port(line: &str) -> Option<u16> {
+    let (_, port) = line.split_ascii_whitespace().nth(1)?.rsplit_once(':')?;
+    u16::from_str_radix(port, 16).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,9 +103,12 @@ mod tests {
 
     #[test]
     fn each_port_has_its_turn_and_taken_ones_are_passed_over() {
-        let mut ports = Ports { range: 5..=7, next: 6 };
-        let turns: Vec<_> = (0..5).map(|_| ports.take()).collect();
-        assert_eq!(turns, [6, 7, 5, 6, 7]);
+        let ports =
+            |others: Vec<u16>| Ports { range: 5..=7, next: 6, others: HashSet::from_iter(others) };
+        let turns = |mut ports: Ports| (0..5).map_while(|_| ports.take()).collect::<Vec<_>>();
+        assert_eq!(turns(ports(vec![])), [6, 7, 5, 6, 7]);
+        assert_eq!(turns(ports(vec![7])), [6, 5, 6, 5, 6]);
+        assert_eq!(turns(ports(vec![5, 6, 7])), [0; 0]);
 
         let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let udp = || Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
@@ -91,5 +120,16 @@ mod tests {
         ports.next = port(&first);
         ports.bind(&second, remote).unwrap();
         assert_ne!(port(&first), port(&second));
+    }
+
+    #[test]
+    fn a_port_that_somebody_had_at_first_is_nobodys_once_it_is_free() {
+        let flow = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let local = flow.local_addr().unwrap().port();
+        let mut ports = Ports::here();
+        drop(flow);
+        assert!(ports.others.contains(&local));
+        ports.next = local;
+        assert_ne!(ports.take(), Some(local));
     }
 }
