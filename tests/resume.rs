@@ -23,7 +23,8 @@ fn tool() -> Tool {
 /// Two arms of two trials, in the configuration of the stories.
 const MATRIX: &str = "scenarios = [\"exit-delete\", \"drain-delete\"]\n\
                       [cluster]\nprovider = \"local\"\n";
-const SCENARIO: &str = "settle = \"10s\"\nrepeats = 2\n[flows]\ntcp = 3\nudp = 4\n";
+const SCENARIO: &str =
+    "settle = \"10s\"\nrepeats = 2\nevidence = false\n[flows]\ntcp = 3\nudp = 4\n";
 
 /// A run's folder, and the files that it was begun with.
 struct Lab(tempfile::TempDir);
