@@ -32,14 +32,18 @@ pub fn place(seen: Vec<Seen>, trigger: &Stamp, clocks: &[ClockRelation]) -> Plac
         );
         return Placed { observations: Vec::new(), warnings: vec![warning] };
     };
-    let mut observations = Vec::with_capacity(seen.len());
     let mut left_out = BTreeMap::<String, u64>::new();
-    for seen in seen {
-        match clocks.place(&seen, zero, zero_bound) {
-            Ok(placed) => observations.push(placed),
-            Err(clock) => *left_out.entry(name(&clock)).or_default() += 1,
-        }
-    }
+    // Collected so, they take the place of what they are made of, and no more.
+    let mut observations: Vec<_> = seen
+        .into_iter()
+        .filter_map(|seen| match clocks.place(&seen, zero, zero_bound) {
+            Ok(placed) => Some(placed),
+            Err(clock) => {
+                *left_out.entry(name(&clock)).or_default() += 1;
+                None
+            }
+        })
+        .collect();
     observations.sort_by(compare);
     let warnings = left_out
         .into_iter()

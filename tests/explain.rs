@@ -180,7 +180,9 @@ fn records_of_every_age_have_their_stories() {
             if !trial.is_file() {
                 continue;
             }
-            for flow in ["tcp-1", "udp-1"] {
+            let text = fs::read_to_string(&trial).unwrap();
+            let held = |flow: &&str| text.contains(&format!("{{\"id\": \"{flow}\""));
+            for flow in ["tcp-1", "udp-1"].into_iter().filter(held) {
                 let mut command = explain(root);
                 let output = command.arg(&trial).arg(flow).assert().success().get_output().clone();
                 let text = String::from_utf8(output.stdout).unwrap();

@@ -59,9 +59,11 @@ impl Provider for Listening<'_> {
 
     async fn up(&self, spec: &ClusterSpec, logs: &Path) -> Result<Box<dyn Cluster>, ClusterError> {
         let inner = self.inner.up(spec, logs).await?;
-        let pids: Vec<i32> = inner.nodes().iter().filter_map(|node| node.pid).collect();
+        // Flows enter by another node than the target's: by one that takes no pods.
+        let entries = || inner.nodes().iter().filter(|node| !node.takes_pods);
+        let pids: Vec<i32> = entries().filter_map(|node| node.pid).collect();
         let failed = |source| ClusterError::Io { what: "listening on the nodes".into(), source };
-        if pids.len() < inner.nodes().len() {
+        if pids.len() < entries().count() {
             return Err(failed(std::io::Error::other("the provider lets nobody into its nodes")));
         }
         let capture = Capture::start(&pids).map_err(failed)?;

@@ -279,6 +279,12 @@ impl Listening {
     fn tell_the_rest(mut self) {
         for index in 0..self.listeners.len() {
             self.entries_that_stand(index);
+            let listener = &mut self.listeners[index];
+            if let Some((since, reason)) = listener.unread_rules.take() {
+                let node = listener.node.clone();
+                let gap = Event::EvidenceGap { node, until: Stamp::now(), reason };
+                let _ = self.sink.send(Observation::at_most(since, Source::NodeRules, gap));
+            }
         }
         let ends = self.processes.iter_mut().filter_map(Awaited::finish);
         let packets = self.listeners.into_iter().flat_map(Listener::finish);
@@ -305,10 +311,15 @@ impl Listening {
         }
     }
 
-    /// Tells what the rules do before anything has changed.
+    /// Tells what the rules do before anything has changed. They lead to the target then: rules that lead
+    /// nowhere are of a form that is not known here, and nothing is told of them but that.
     fn rules_in_force(&mut self) {
         for index in 0..self.listeners.len() {
-            self.rules_after(index, None, Stamp::now());
+            let (listener, at) = (&mut self.listeners[index], Stamp::now());
+            match listener.rules.in_force(&self.subject) {
+                Ok(()) => self.rules_after(index, None, at),
+                Err(reason) => listener.unread_rules = Some((at, reason)),
+            }
         }
     }
 
@@ -327,12 +338,14 @@ impl Listening {
                 .read(|message| commits.extend(rules::commit(&message)));
             let at = Stamp::now();
             match read {
+                Ok(true) if self.listeners[index].unread_rules.is_some() => {}
                 Ok(true) => {
                     for commit in &commits {
                         self.rules_after(index, Some(commit), at.clone());
                     }
                 }
                 Ok(false) => return self.all_heard(index, Source::NodeRules, at),
+                Err(Errno::ENOBUFS) if self.listeners[index].unread_rules.is_some() => {}
                 Err(error) => {
                     self.gap(index, Source::NodeRules, error);
                     self.rules_after(index, None, Stamp::now());

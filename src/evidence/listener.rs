@@ -28,6 +28,8 @@ pub(super) struct Listener {
     target: bool,
     pub commits: Socket,
     pub rules: Rules,
+    /// Since when nothing can be told of the rules, and why.
+    pub unread_rules: Option<(Stamp, String)>,
     /// Entries are heard of at the node that translates: what it did with them decides.
     pub entries: Option<Socket>,
     /// Asks for the table there.
@@ -61,6 +63,7 @@ impl Listener {
                     target: place.node == subject.pod_node,
                     commits: socket(&[netlink::NFTABLES])?,
                     rules: rules.map_err(|error| failed("a netlink socket", error))?,
+                    unread_rules: None,
                     entries: there(&[netlink::CONNTRACK_NEW, netlink::CONNTRACK_DESTROY])?,
                     table: there(&[])?,
                     packets: Packets::open().map_err(|error| failed("a packet socket", error))?,

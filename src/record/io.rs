@@ -3,7 +3,7 @@
 //! Takes bytes and paths; knows JSON and the format line of a record, not what is in it.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -50,18 +50,28 @@ const UNFINISHED: (&str, &str) = (".drainwatch-", ".tmp");
 /// old file or the new one, never a part. Folders on the way are made. On return all of it is on
 /// disk, the way to it included.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    write_with(path, |file| file.write_all(bytes))
+}
+
+/// The same, of what `write` writes.
+fn write_with(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
+) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
     let folder = parent(path);
     make_folder(folder).map_err(failed)?;
     // In the same folder, since a rename is atomic within one file system only. The mode is what
     // the umask makes of any new file.
-    let mut file = tempfile::Builder::new()
+    let file = tempfile::Builder::new()
         .prefix(UNFINISHED.0)
         .suffix(UNFINISHED.1)
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
         .tempfile_in(folder)
         .map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
+    let mut buffered = BufWriter::new(file.as_file());
+    write(&mut buffered).and_then(|()| buffered.flush()).map_err(failed)?;
+    drop(buffered);
     file.as_file().sync_all().map_err(failed)?;
     file.persist(path).map_err(|error| failed(error.error))?;
     // The rename itself is on disk once the folder is.
@@ -101,9 +111,7 @@ pub(super) fn is_unfinished(name: &str) -> bool {
 
 /// Writes a record as JSON, atomically.
 pub fn write_json<T: Serialize>(path: &Path, record: &T) -> Result<(), WriteError> {
-    let bytes = layout::to_vec(record)
-        .map_err(|error| WriteError { path: path.to_owned(), source: error.into() })?;
-    write_atomic(path, &bytes)
+    write_with(path, |file| layout::write(file, record))
 }
 
 /// The file's content.

@@ -11,13 +11,12 @@ use serde_json::ser::Formatter;
 /// Containers that lie deeper than this stand on one line.
 const DEPTH: usize = 2;
 
-/// The JSON text, with a newline at its end.
-pub fn to_vec<T: Serialize>(value: &T) -> serde_json::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Lines::default());
+/// Writes the JSON text, with a newline at its end, as it is made: a record of thousands of flows has tens of
+/// megabytes.
+pub fn write<T: Serialize>(mut to: impl Write, value: &T) -> io::Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(&mut to, Lines::default());
     value.serialize(&mut serializer)?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    to.write_all(b"\n")
 }
 
 #[derive(Default)]
@@ -107,6 +106,12 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
+    fn to_vec(value: &impl Serialize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(&mut bytes, value).unwrap();
+        bytes
+    }
+
     #[test]
     fn two_levels_are_spread_and_the_rest_stands_on_a_line() {
         let value = json!({
@@ -114,7 +119,7 @@ mod tests {
             "observations": [{"t_ms": 1.5, "what": "bye"}, {"t_ms": 2.0}],
             "warnings": [],
         });
-        insta::assert_snapshot!(String::from_utf8(to_vec(&value).unwrap()).unwrap(), @r#"
+        insta::assert_snapshot!(String::from_utf8(to_vec(&value)).unwrap(), @r#"
         {
           "config": {
             "flows": {"tcp": 10, "udp": []},
@@ -148,7 +153,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_layout_changes_nothing_but_white_space(value in any_json()) {
-            let read: Value = serde_json::from_slice(&to_vec(&value).unwrap()).unwrap();
+            let read: Value = serde_json::from_slice(&to_vec(&value)).unwrap();
             prop_assert_eq!(read, value);
         }
     }

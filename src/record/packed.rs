@@ -5,8 +5,10 @@
 //! where one stood among others of the same nanosecond. Knows nothing of what they mean.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::clock::Ms;
@@ -19,7 +21,7 @@ use crate::timeline;
 const APART: Ms = Ms(1_000_000_000);
 
 /// A line of a record's observations.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(schemars::JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "ObservationLine")]
 pub(super) enum Line {
@@ -105,6 +107,14 @@ struct Packet {
     until: Option<Ms>,
 }
 
+/// The same as it is written: without a copy of what there are most of.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Written<'a> {
+    Many(Many),
+    One(&'a Observation),
+}
+
 /// Writes observations as lines.
 pub(super) fn serialize<S: Serializer>(all: &[Observation], s: S) -> Result<S::Ok, S::Error> {
     s.collect_seq(pack(all))
@@ -112,13 +122,30 @@ pub(super) fn serialize<S: Serializer>(all: &[Observation], s: S) -> Result<S::O
 
 /// Reads lines as observations, in the order of time.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Observation>, D::Error> {
-    let lines = Vec::<Line>::deserialize(d)?;
-    let packed = lines.iter().any(|line| matches!(line, Line::Many(_)));
-    let mut all: Vec<_> = lines.into_iter().flat_map(unpack).collect();
-    if packed {
-        all.sort_by(timeline::compare);
+    d.deserialize_seq(Lines)
+}
+
+/// Reads one line after another, so that lines and what they stand for are not held at once.
+struct Lines;
+
+impl<'de> Visitor<'de> for Lines {
+    type Value = Vec<Observation>;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("an array of observations")
     }
-    Ok(all)
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut lines: A) -> Result<Self::Value, A::Error> {
+        let (mut all, mut packed) = (Vec::new(), false);
+        while let Some(line) = lines.next_element::<Line>()? {
+            packed |= matches!(line, Line::Many(_));
+            unpack(line, &mut all);
+        }
+        if packed {
+            all.sort_by(timeline::compare);
+        }
+        Ok(all)
+    }
 }
 
 impl<'de> Deserialize<'de> for Line {
@@ -143,26 +170,26 @@ enum Of {
     Packets(Way),
 }
 
-fn pack(all: &[Observation]) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn pack(all: &[Observation]) -> Vec<Written<'_>> {
+    let mut lines: Vec<Written> = Vec::new();
     // Where the last line of a kind stands, and its last time.
     let mut last = HashMap::<Key, (usize, Ms)>::new();
     for observation in all {
         let Some((key, many)) = alone(observation) else {
-            lines.push(Line::One(observation.clone()));
+            lines.push(Written::One(observation));
             continue;
         };
         let at = observation.at;
         if let Some((line, until)) = last.get_mut(&key)
             && at.0.saturating_sub(until.0) <= APART.0
-            && let Some(Line::Many(before)) = lines.get_mut(*line)
+            && let Some(Written::Many(before)) = lines.get_mut(*line)
         {
             *until = at;
             before.take_in(many);
             continue;
         }
         last.insert(key, (lines.len(), at));
-        lines.push(Line::Many(many));
+        lines.push(Written::Many(many));
     }
     lines
 }
@@ -228,15 +255,15 @@ impl Many {
     }
 }
 
-fn unpack(line: Line) -> Vec<Observation> {
+fn unpack(line: Line, all: &mut Vec<Observation>) {
     let Many { bound, plus_minus_ms, source, of, .. } = match line {
-        Line::One(observation) => return vec![observation],
+        Line::One(observation) => return all.push(observation),
         Line::Many(many) => many,
     };
     let observation = |at, event| Observation { at, bound, plus_minus_ms, source, event };
     match of {
-        Kind::ConntrackEntries { common, entries } => (entries.into_iter())
-            .map(|Entry { at, client, answers_to, assured }| {
+        Kind::ConntrackEntries { common, entries } => {
+            all.extend(entries.into_iter().map(|Entry { at, client, answers_to, assured }| {
                 let Common { node, change, protocol, to, answered_by, by } = common.clone();
                 let event = Event::Conntrack {
                     node,
@@ -250,10 +277,10 @@ fn unpack(line: Line) -> Vec<Observation> {
                     by,
                 };
                 observation(at, event)
-            })
-            .collect(),
-        Kind::Packets { common, packets } => (packets.into_iter())
-            .map(|Packet { at, from, to, count, until }| {
+            }));
+        }
+        Kind::Packets { common, packets } => {
+            all.extend(packets.into_iter().map(|Packet { at, from, to, count, until }| {
                 let Way { node, interface, out, kind, protocol, sender, icmp_code } =
                     common.clone();
                 let event = Event::Packet {
@@ -270,8 +297,8 @@ fn unpack(line: Line) -> Vec<Observation> {
                     until,
                 };
                 observation(at, event)
-            })
-            .collect(),
+            }));
+        }
     }
 }
 
@@ -341,8 +368,9 @@ mod tests {
 
     #[test]
     fn a_flow_takes_little_of_a_record() {
-        let packed = pack(&told());
-        let many: Vec<_> = packed.iter().filter(|line| matches!(line, Line::Many(_))).collect();
+        let told = told();
+        let packed = pack(&told);
+        let many: Vec<_> = packed.iter().filter(|line| matches!(line, Written::Many(_))).collect();
         assert_eq!(many.len(), 3, "one of entries made, one of packets, one of entries destroyed");
         let bytes = serde_json::to_string(&many).unwrap().len();
         assert!(bytes < 1000 * 300, "{} bytes a flow, of two entries and a packet", bytes / 1000);

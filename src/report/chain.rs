@@ -1,8 +1,10 @@
 //! Where the time goes: the chains of what led to flows' ends, by medians.
 //!
 //! Takes an arm's trials; gives a row for each link. Flows whose chains have other links stand apart,
-//! so that each step is between the same two things. Only chains that were measured count; how many
-//! flows have none is said.
+//! so that each step is between the same two things; flows whose links are the same in another order do
+//! not. Only chains that were measured count; how many flows have none is said.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::arms::{Arm, count, flows};
 use super::markdown::Row;
@@ -17,14 +19,17 @@ pub(super) fn rows(arm: &Arm) -> Vec<Row> {
     super::fates().flat_map(|(protocol, fate)| of_fate(arm, protocol, fate)).collect()
 }
 
-/// What a chain is made of, without its times.
-type Shape = Vec<(LinkKind, Option<&'static str>)>;
+/// A link without its time: what it tells of, and of which node.
+type Place = (LinkKind, Option<&'static str>);
+
+/// What a chain is made of, in an order that its times have no part in.
+type Shape = BTreeSet<Place>;
 
 fn of_fate(arm: &Arm, protocol: Protocol, fate: Fate) -> Vec<Row> {
     let mut shapes: Vec<Shape> = Vec::new();
     for trial in &arm.measured {
         for chain in chains(trial, protocol, fate) {
-            let shape = shape(trial, chain);
+            let shape = chain.keys().copied().collect();
             if !shapes.contains(&shape) {
                 shapes.push(shape);
             }
@@ -33,39 +38,49 @@ fn of_fate(arm: &Arm, protocol: Protocol, fate: Fate) -> Vec<Row> {
     let of_fate = of_fate_in_words(arm, protocol, fate);
     let mut rows = Vec::new();
     for shape in shapes {
-        let with: Vec<Vec<&[Link]>> = arm
+        let with: Vec<Vec<Chain>> = arm
             .measured
             .iter()
             .map(|trial| {
                 let chains = chains(trial, protocol, fate);
-                chains.filter(|chain| self::shape(trial, chain) == shape).collect()
+                chains.filter(|chain| chain.keys().eq(&shape)).collect()
             })
             .collect();
         let flows: usize = with.iter().map(Vec::len).sum();
         let trials = with.iter().filter(|chains| !chains.is_empty()).count();
-        for (index, (kind, place)) in shape.iter().enumerate() {
-            // It is the zero of all times.
-            if *kind == LinkKind::Trigger {
-                continue;
-            }
-            let at = over(&with, |chain| Some(chain.get(index)?.t_ms));
+        let mut before = None;
+        for (place, at) in by_median(&shape, &with) {
+            let since = before.replace(place);
             let step = over(&with, |chain| {
-                let before = index.checked_sub(1).and_then(|before| chain.get(before));
-                Some(chain.get(index)?.t_ms - before.map_or(0.0, |link| link.t_ms))
+                Some(
+                    chain.get(&place)?.t_ms
+                        - since.map_or(Some(0.0), |s| Some(chain.get(&s)?.t_ms))?,
+                )
             });
-            let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
+            let (kind, node) = place;
+            let node = node.map(|node| format!(" ({node})")).unwrap_or_default();
             rows.push(vec![
                 arm.name.to_owned(),
                 format!("{} {}", protocol.name(), fate.name()),
                 format!("{flows} of {of_fate}"),
                 format!("{trials} of {}", arm.measured.len()),
-                format!("{}{place}", words::link(*kind)),
-                words::stats(at, trials),
+                format!("{}{node}", words::link(kind)),
+                words::stats(Some(at), trials),
                 words::stats(step, trials),
             ]);
         }
     }
     rows
+}
+
+/// The links in the order of their medians, with the links' own order where those are equal.
+fn by_median(shape: &Shape, with: &[Vec<Chain>]) -> Vec<(Place, Stats)> {
+    let at = |place: &Place| over(with, |chain| Some(chain.get(place)?.t_ms));
+    // The trigger is the zero of all times.
+    let links = shape.iter().filter(|(kind, _)| *kind != LinkKind::Trigger);
+    let mut links: Vec<_> = links.filter_map(|place| Some((*place, at(place)?))).collect();
+    links.sort_by(|(_, a), (_, b)| a.median.total_cmp(&b.median));
+    links
 }
 
 /// `20`, or `20 (4 inferred)`: all flows of this fate.
@@ -80,7 +95,7 @@ fn of_fate_in_words(arm: &Arm, protocol: Protocol, fate: Fate) -> String {
 }
 
 /// A trial's figure is the median of its flows'; those of the trials are what is told of.
-fn over(trials: &[Vec<&[Link]>], figure: impl Fn(&[Link]) -> Option<f64>) -> Option<Stats> {
+fn over(trials: &[Vec<Chain>], figure: impl Fn(&Chain) -> Option<f64>) -> Option<Stats> {
     Stats::of(trials.iter().filter_map(|chains| {
         Stats::of(chains.iter().filter_map(|chain| figure(chain))).map(|stats| stats.median)
     }))
@@ -90,15 +105,17 @@ fn met(trial: &Trial, protocol: Protocol, fate: Fate) -> impl Iterator<Item = &F
     flows(trial, protocol).filter(move |flow| flow.fate == fate)
 }
 
+/// A flow's links by what they tell of.
+type Chain<'a> = BTreeMap<Place, &'a Link>;
+
 /// The chains that were measured, of a trial's flows that met this fate.
-fn chains(trial: &Trial, protocol: Protocol, fate: Fate) -> impl Iterator<Item = &[Link]> {
+fn chains(trial: &Trial, protocol: Protocol, fate: Fate) -> impl Iterator<Item = Chain<'_>> {
     let causes = met(trial, protocol, fate).filter_map(|flow| flow.cause.as_ref());
     let measured = causes.filter(|cause| cause.basis == Basis::Measured);
-    measured.map(|cause| cause.chain.as_slice()).filter(|chain| !chain.is_empty())
-}
-
-fn shape(trial: &Trial, chain: &[Link]) -> Shape {
-    chain.iter().map(|link| (link.what, place(trial, link))).collect()
+    let links = measured.map(|cause| cause.chain.iter());
+    links
+        .map(|links| links.map(|link| ((link.what, place(trial, link)), link)).collect())
+        .filter(|chain: &Chain| !chain.is_empty())
 }
 
 /// Which node a link tells of: a node's own name may be another one in each trial.
@@ -172,6 +189,23 @@ mod tests {
                 "UDP rehomed | 1 of 4 (2 inferred) | 1 of 1 | answered | 10.0 | 10.0",
                 "UDP rehomed | 1 of 4 (2 inferred) | 1 of 1 | endpoint not ready | 4.0 | 4.0",
                 "UDP rehomed | 1 of 4 (2 inferred) | 1 of 1 | answered | 30.0 | 26.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_same_links_in_another_order_are_one_chain() {
+        let ready_first = [(Trigger, 0.0), (EndpointNotReady, 4.0), (EntryDestroyed, 6.0)];
+        let ready_last = [(Trigger, 0.0), (EntryDestroyed, 6.0), (EndpointNotReady, 7.0)];
+        let trials = [1, 2, 3].map(|repeat| {
+            let chain = if repeat == 3 { &ready_last } else { &ready_first };
+            chained(repeat, &[(Basis::Measured, chain)])
+        });
+        assert_eq!(
+            table(&trials),
+            [
+                "UDP rehomed | 3 of 12 (9 inferred) | 3 of 3 | endpoint not ready | 4.0 (4.0–7.0) | 4.0 (4.0–7.0)",
+                "UDP rehomed | 3 of 12 (9 inferred) | 3 of 3 | entry destroyed | 6.0 (6.0–6.0) | 2.0 (-1.0–2.0)",
             ]
         );
     }

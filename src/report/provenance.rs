@@ -126,7 +126,7 @@ pub(super) fn clocks<'a>(trials: impl Iterator<Item = &'a Trial>) -> String {
     } else if bounds.is_empty() {
         String::new()
     } else if most > 0.0 {
-        format!("Relating clocks adds up to ±{most:.3} ms.")
+        format!("Relating clocks adds up to {} ms.", words::plus_minus(most))
     } else {
         "All were read on one clock.".into()
     }

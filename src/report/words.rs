@@ -73,6 +73,13 @@ pub(super) fn grouped(value: f64, decimals: usize) -> String {
     out
 }
 
+/// `±0.012`, in ms: rounded upwards, since a bound that reads 0 would be none.
+pub(super) fn plus_minus(ms: f64) -> String {
+    let decimals = if ms < 1.0 { 3 } else { 1 };
+    let scale = 10_f64.powi(decimals);
+    format!("±{}", grouped((ms * scale).ceil() / scale, decimals.unsigned_abs() as usize))
+}
+
 /// `30/30 reset`, or `6/20 refused, 14/20 silent`, over an arm's measured trials.
 pub(super) fn fates(arm: &Arm, protocol: Protocol) -> String {
     let counts = Fate::ALL.map(|fate| (fate, arm.count(protocol, fate)));
@@ -142,6 +149,9 @@ mod tests {
         assert_eq!(count(&[0.0, 1.0], 3), "0.5 (0–1) [n=2]");
         assert_eq!(count(&[0.0], 1), "0");
         assert_eq!(figure(Some(-0.01)), "0.0");
+        assert_eq!(plus_minus(0.000_035), "±0.001");
+        assert_eq!(plus_minus(0.012), "±0.012");
+        assert_eq!(plus_minus(12.31), "±12.4");
         assert_eq!(figure(Some(1_234_567.8)), "1,234,568");
         assert_eq!(figure(Some(-1234.0)), "-1,234");
     }

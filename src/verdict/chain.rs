@@ -82,20 +82,13 @@ pub(super) fn rehomed(
     let (node, at) = (destroyed.node, destroyed.time.at);
     let how = match rules {
         Some((out, to)) => {
-            let led = match to.time.at > out.time.at {
-                true => format!(" and led to {who} at {:.1} ms", to.time.at.ms()),
-                false => String::new(),
+            let led = (to.time.at > out.time.at).then_some((to.time.at, who));
+            let (before, last) = until_destroyed(node, out.time.at, led, world, at);
+            let when = match ms_between(at, last) {
+                after if after < 0.0 => format!("at {:.1} ms, before that", at.ms()),
+                after => format!("{after:.1} ms after that"),
             };
-            let after = ms_between(at, to.time.at.max(out.time.at));
-            let when = match after < 0.0 {
-                true => format!("at {:.1} ms, before that", at.ms()),
-                false => format!("{after:.1} ms after that"),
-            };
-            format!(
-                "the rules of {node} left the pod out at {:.1} ms{led}, {by} the flow's conntrack entry \
-                 {when}",
-                out.time.at.ms(),
-            )
+            format!("{before}, {by} the flow's conntrack entry {when}")
         }
         None => format!("{by} the flow's conntrack entry at {:.1} ms ({node})", at.ms()),
     };
@@ -104,6 +97,25 @@ pub(super) fn rehomed(
         text += &format!("; until then {}", met.words(refuser.as_ref()));
     }
     Some(links::measured(text, chain))
+}
+
+/// What was committed and told of before a flow's entry was destroyed, in words, and when the last of it
+/// was: a pod that goes on serving keeps its entries though the rules have left it out.
+fn until_destroyed(
+    node: &str,
+    out: Ms,
+    led: Option<(Ms, &str)>,
+    world: &World,
+    destroyed: Ms,
+) -> (String, Ms) {
+    let mut steps = vec![(out, format!("the rules of {node} left the pod out"))];
+    steps.extend(led.map(|(at, who)| (at, format!("the rules led to {who}"))));
+    let not_serving = world.endpoint.not_serving.map(|told| told.at);
+    let between = not_serving.filter(|told| *told > out && *told < destroyed);
+    steps.extend(between.map(|told| (told, "its endpoint no longer served".to_owned())));
+    steps.sort_by_key(|(at, _)| *at);
+    let words = steps.iter().map(|(at, what)| format!("{what} at {:.1} ms", at.ms()));
+    (words.collect::<Vec<_>>().join(", "), steps.last().map_or(out, |(at, _)| *at))
 }
 
 /// Another process of the same pod answers: the first one's end, the new one's start, the answer.
@@ -138,7 +150,7 @@ pub(super) fn restarted(story: &Story, moved: Timed, world: &World) -> Option<Ca
 pub(super) fn refused(story: &Story, at: Timed, world: &World, kernel: &Kernel) -> Option<Cause> {
     let refuser = refuser(story, at, kernel)?;
     let evidence = kernel.of(story.id, story.protocol)?;
-    let counted = |node| limiter(world, node, evidence.pod.ip());
+    let counted = |node| limiter(world, node, evidence.pod.ip(), at.at);
     let mut chain = match &refuser {
         // What the app does has no part in it: it may still serve.
         Refuser::Rules { .. } => endpoint(world, &evidence, at.at),
@@ -258,9 +270,9 @@ pub(super) fn silent(
     };
     let text = format!(
         "the pod's process has ended{}, and {node} kept its conntrack entry to it until the observation ended\
-         {since}{}",
+         {since}; what became of its datagrams from there on was not recorded{}",
         code.map_or(String::new(), |code| format!(" (code {code})")),
-        limiter(world, None, evidence.pod.ip()),
+        limiter(world, None, evidence.pod.ip(), gone.at),
     );
     Some(links::measured(text, chain))
 }
@@ -309,7 +321,7 @@ fn rejected_unheard(
         rejecting.time.at.ms(),
         destroyed_by(destroyed),
         destroyed.time.at.ms(),
-        limiter(world, Some(node), evidence.pod.ip()),
+        limiter(world, Some(node), evidence.pod.ip(), at),
     );
     Some(links::measured(text, chain))
 }

@@ -259,12 +259,30 @@ fn rules_that_reject_before_they_lead_to_the_replacement_are_two_links() {
     assert!(out.is_some() && out < to && to < at(LinkKind::EntryDestroyed), "{kinds:?}");
     assert!(
         cause.text.starts_with(
-            "the rules of control-plane left the pod out at 500.0 ms and led to the replacement at \
+            "the rules of control-plane left the pod out at 500.0 ms, the rules led to the replacement at \
              1100.0 ms, a process on the node deleted the flow's conntrack entry 50.0 ms after that"
         ),
         "{}",
         cause.text
     );
+}
+
+#[test]
+fn an_entry_that_outlives_the_rules_is_told_with_what_came_between() {
+    // It goes on serving for a while, as in a preStop hook.
+    let mut events = moved();
+    events.push(not_serving(1120.0));
+    let text = measured(events).text;
+    assert!(
+        text.starts_with(
+            "the rules of control-plane left the pod out at 1100.0 ms, its endpoint no longer served at \
+             1120.0 ms, a process on the node deleted the flow's conntrack entry 30.0 ms after that"
+        ),
+        "{text}"
+    );
+    let mut events = moved();
+    events.push(not_serving(1160.0));
+    assert!(measured(events).text.contains("entry 50.0 ms after that"), "it was told of too late");
 }
 
 #[test]
@@ -495,7 +513,8 @@ fn rules_that_no_flow_passes_are_not_told_of() {
     events.push(held);
     let cause = told_via(Via::HostPort, events).flows[0].cause.clone().expect("a cause");
     assert_eq!(cause.basis, Basis::Measured);
-    let expected = "the pod's node kept its conntrack entry to it until the observation ended";
+    let expected = "the pod's node kept its conntrack entry to it until the observation ended; what became of \
+                    its datagrams from there on was not recorded";
     assert!(cause.text.ends_with(expected), "{}", cause.text);
 
     let lives = vec![span(old(), 20.0, 8990.0), entry(9001.0, EntryChange::Stands, OLD, None)];
@@ -566,6 +585,9 @@ fn what_the_limiter_withheld_is_told_where_it_was_counted() {
     let mut events = of_pod();
     events.push(counters(250.0, &pod, 7, 4));
     assert!(!measured(events).text.contains("limiter"), "no reading before the trigger");
+    let mut events = of_pod();
+    events.extend([counters(-10.0, &pod, 1, 0), counters(39.0, &pod, 2, 0)]);
+    assert!(!measured(events).text.contains("limiter"), "read before the flow was refused");
 }
 
 fn silent() -> Vec<Observation> {

@@ -123,8 +123,9 @@ pub(super) fn refuser<'k, 'a>(
 }
 
 /// What the kernel counted of refusals since the trigger, of a node or (`None`) of the target's network
-/// namespace, as the end of a sentence; empty where it was not counted: those of IPv6 are not.
-pub(super) fn limiter(world: &World, node: Option<&str>, pod: IpAddr) -> String {
+/// namespace, as the end of a sentence; empty where it was not counted: those of IPv6 are not, nor those of
+/// a namespace that was last read before `since`, when there was something to count.
+pub(super) fn limiter(world: &World, node: Option<&str>, pod: IpAddr, since: Ms) -> String {
     if pod.is_ipv6() {
         return String::new();
     }
@@ -132,7 +133,9 @@ pub(super) fn limiter(world: &World, node: Option<&str>, pod: IpAddr) -> String 
         Some(node) => world.refusals.of_nodes.get(node),
         None => world.refusals.of_target.as_ref(),
     };
-    let Some(counted) = counted else { return String::new() };
+    let Some(counted) = counted.filter(|counted| counted.until >= since) else {
+        return String::new();
+    };
     let (sent, withheld, until) = (counted.sent, counted.withheld, counted.until.ms());
     let who = node.unwrap_or("the pod's own network namespace");
     format!(

@@ -16,6 +16,7 @@ mod evidence;
 mod host;
 mod load;
 mod resume;
+mod rules;
 mod tools;
 mod trials;
 mod triggers;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     let tests = tests.chain(trials::tests()).chain(clean::tests()).chain(events::tests());
     let tests = tests.chain(load::tests()).chain(resume::tests()).chain(triggers::tests());
     let tests = tests.chain(dials::tests()).chain(entries::tests());
-    let tests = tests.chain(evidence::tests());
+    let tests = tests.chain(evidence::tests()).chain(rules::tests());
     let tests =
         tests.map(|test| (test, false)).chain(cases::tests().into_iter().map(|test| (test, true)));
     let tests = tests.map(|((name, test), when_asked)| {

@@ -106,8 +106,22 @@ pub(super) fn connect_nodes(layout: &Layout, bridge: i32, nodes: &[i32]) -> io::
         );
     }
     batch(Some(&inside), &text)?;
+    inside.inside(past_the_firewall)?;
     for (node, pid) in layout.nodes.iter().zip(nodes) {
         batch(Some(&NetNamespace::of_process(*pid)?), &node_batch(layout, node))?;
+    }
+    Ok(())
+}
+
+/// Has what crosses the bridge go past iptables there, which has no rules: it is a switch, and the nodes
+/// have their own. Where the kernel can't send it that way at all, there is nothing to turn off.
+fn past_the_firewall() -> io::Result<()> {
+    for family in ["iptables", "ip6tables"] {
+        let path = format!("/proc/sys/net/bridge/bridge-nf-call-{family}");
+        match std::fs::write(path, "0") {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
     Ok(())
 }

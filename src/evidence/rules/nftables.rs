@@ -1,12 +1,13 @@
-//! kube-proxy's nftables mode: a Service's chain looks its endpoint up in a map of chains, and the
-//! endpoints' chains bear their addresses as names.
+//! kube-proxy's nftables mode. Up to 1.36 and with session affinity, a Service's chain looks its endpoint
+//! up in a map of chains, which bear the endpoints' addresses as names. Else it translates by itself: to the
+//! one endpoint that it has, or to one of a map of addresses and ports.
 
 use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_netfilter::nftables::{
-    DataAttribute, ExpressionAttribute, Expressions, ListAttribute, Lookup, NfTablesMessage,
-    RuleAttribute, RuleMessage, SetElementAttribute, SetElementList, SetElementMessage,
-    VerdictAttribute,
+    DataAttribute, ExpressionAttribute, Expressions, Immediate, ListAttribute, Lookup,
+    NfTablesMessage, RuleAttribute, RuleMessage, SetElementAttribute, SetElementList,
+    SetElementMessage, VerdictAttribute,
 };
 use netlink_packet_netfilter::{NetfilterMessageInner, NetfilterProtoFamily};
 use nix::errno::Errno;
@@ -27,7 +28,7 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
             format!("-{}/{}/{protocol}/{}", subject.namespace, subject.service, port.name)
         })
         .collect();
-    let mut maps: Vec<Option<String>> = vec![None; wanted.len()];
+    let mut led: Vec<Vec<Leads>> = vec![Vec::new(); wanted.len()];
     rules_of(socket, family, TABLE, None, |rule| {
         let Some(chain) = rule.attributes.iter().find_map(|attribute| match attribute {
             RuleAttribute::Chain(chain) => Some(chain),
@@ -37,9 +38,8 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
         };
         if chain.starts_with("service-")
             && let Some(port) = wanted.iter().position(|name| chain.ends_with(name))
-            && let Some(map) = looked_up(rule)
         {
-            maps[port] = Some(map);
+            led[port].extend(leads(rule));
         }
     })?;
     let mut rejected = Vec::new();
@@ -49,10 +49,15 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
     };
     elements(socket, family, rejecting, |element| rejected.extend(key(element)))?;
     let mut ports = Vec::new();
-    for (port, map) in subject.ports.iter().zip(maps) {
+    for (port, led) in subject.ports.iter().zip(led) {
         let mut endpoints = Vec::new();
-        if let Some(map) = map {
-            elements(socket, family, &map, |element| endpoints.extend(goes_to(element)))?;
+        for leads in led {
+            match leads {
+                Leads::To(endpoint) => endpoints.push(endpoint),
+                Leads::By(map) => {
+                    elements(socket, family, &map, |element| endpoints.extend(goes_to(element)))?;
+                }
+            }
         }
         endpoints.sort_unstable();
         endpoints.dedup();
@@ -66,8 +71,15 @@ pub(super) fn read(socket: &mut Socket, subject: &Subject) -> Result<Vec<PortRul
     Ok(ports)
 }
 
-/// The map that a rule looks its verdict up in.
-fn looked_up(rule: &RuleMessage) -> Option<String> {
+/// Where a rule of a Service's chain leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Leads {
+    To(SocketAddr),
+    /// To one of those that a map of this name holds.
+    By(String),
+}
+
+fn leads(rule: &RuleMessage) -> Option<Leads> {
     let expressions = rule.attributes.iter().find_map(|attribute| match attribute {
         RuleAttribute::Expressions(expressions) => Some(expressions),
         _ => None,
@@ -76,15 +88,53 @@ fn looked_up(rule: &RuleMessage) -> Option<String> {
         ListAttribute::Element(parts) => Some(parts),
         _ => None,
     });
-    parts.flatten().find_map(|part| match part {
-        ExpressionAttribute::Data(Expressions::Lookup(lookup)) => {
-            lookup.iter().find_map(|part| match part {
-                Lookup::Set(name) => Some(name.clone()),
-                _ => None,
-            })
+    let (mut loaded, mut map, mut translates) = (Vec::new(), None, false);
+    for part in parts.flatten() {
+        let ExpressionAttribute::Data(expression) = part else { continue };
+        match expression {
+            Expressions::Immediate(parts) => loaded.extend(parts.iter().find_map(value)),
+            Expressions::Lookup(parts) => map = map.or(looked_up(parts)),
+            Expressions::Other { expression_type, .. } if expression_type == "nat" => {
+                translates = true
+            }
+            _ => {}
         }
+    }
+    // What it looks up is where it translates to, or the chain that does.
+    match (map, loaded.as_slice()) {
+        (Some(map), _) => Some(Leads::By(map)),
+        (None, [address, port]) if translates => Some(Leads::To(socket_address(address, port)?)),
+        (None, _) => None,
+    }
+}
+
+/// What is loaded into a register.
+fn value(part: &Immediate) -> Option<&[u8]> {
+    match part {
+        Immediate::Data(DataAttribute::Value(bytes)) => Some(bytes),
+        _ => None,
+    }
+}
+
+/// The map that something is looked up in; `None` where it is only asked whether a set has it.
+fn looked_up(lookup: &[Lookup]) -> Option<String> {
+    if !lookup.iter().any(|part| matches!(part, Lookup::DestinationRegister(_))) {
+        return None;
+    }
+    lookup.iter().find_map(|part| match part {
+        Lookup::Set(name) => Some(name.clone()),
         _ => None,
     })
+}
+
+/// Of the bytes of an address and those that begin with a port.
+fn socket_address(address: &[u8], port: &[u8]) -> Option<SocketAddr> {
+    let address = match address.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(address).ok()?),
+        _ => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
+    };
+    let port = u16::from_be_bytes(*port.first_chunk()?);
+    Some(SocketAddr::new(address, port))
 }
 
 /// Gives each element of a set. A set that is not there has none.
@@ -144,7 +194,8 @@ fn service_key(address: IpAddr, protocol: Protocol, port: u16) -> Vec<u8> {
     key
 }
 
-/// The endpoint whose chain an element goes to: `endpoint-ABCD-ns/name/udp/port__10.231.1.5/7002`.
+/// The endpoint that an element leads to: by its chain, `endpoint-ABCD-ns/name/udp/port__10.231.1.5/7002`,
+/// or by its address and its port, each in four bytes (an IPv6 address in sixteen).
 fn goes_to(element: &[SetElementAttribute]) -> Option<SocketAddr> {
     element.iter().find_map(|part| match part {
         SetElementAttribute::Data(DataAttribute::Verdict(verdict)) => {
@@ -152,6 +203,10 @@ fn goes_to(element: &[SetElementAttribute]) -> Option<SocketAddr> {
                 VerdictAttribute::Chain(chain) => endpoint(chain),
                 _ => None,
             })
+        }
+        SetElementAttribute::Data(DataAttribute::Value(bytes)) => {
+            let (address, port) = bytes.split_at_checked(bytes.len().checked_sub(4)?)?;
+            socket_address(address, port)
         }
         _ => None,
     })

@@ -38,7 +38,8 @@ fn without(value: &mut Value, names: &[&str]) {
 #[test]
 fn the_whole_of_a_report() {
     let trial = trial_of(&value());
-    let text = super::super::layout::to_vec(&trial).unwrap();
+    let mut text = Vec::new();
+    super::super::layout::write(&mut text, &trial).unwrap();
     insta::assert_snapshot!(String::from_utf8(text).unwrap());
 }
 

@@ -132,9 +132,7 @@ impl Row {
         let mut plus_minus = String::new();
         match line.plus_minus_ms {
             None => time = format!("≈ {time}"),
-            Some(pm) if pm > 0.0 => {
-                plus_minus = format!("±{}", words::grouped(pm, if pm < 1.0 { 3 } else { 1 }))
-            }
+            Some(pm) if pm > 0.0 => plus_minus = words::plus_minus(pm),
             Some(_) => {}
         }
         // A gap begins there.

@@ -28,6 +28,8 @@ impl Run<'_> {
         }
         let mut seen: Vec<_> = [self.pods.gap(), self.slices.gap()].into_iter().flatten().collect();
         drop((self.pods, self.slices, self.log, self.sink));
+        // Thousands of flows have told a hundred thousand: no more room than they take.
+        seen.reserve_exact(self.seen.len());
         while let Ok(observation) = self.seen.try_recv() {
             seen.push(observation);
         }
