@@ -97,7 +97,7 @@ fn of_fate_in_words(arm: &Arm, protocol: Protocol, fate: Fate) -> String {
 /// A trial's figure is the median of its flows'; those of the trials are what is told of.
 fn over(trials: &[Vec<Chain>], figure: impl Fn(&Chain) -> Option<f64>) -> Option<Stats> {
     Stats::of(trials.iter().filter_map(|chains| {
-        Stats::of(chains.iter().filter_map(|chain| figure(chain))).map(|stats| stats.median)
+        Stats::of(chains.iter().filter_map(&figure)).map(|stats| stats.median)
     }))
 }
 
