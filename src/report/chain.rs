@@ -4,7 +4,7 @@
 //! so that each step is between the same two things; flows whose links are the same in another order do
 //! not. Only chains that were measured count; how many flows have none is said.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::arms::{Arm, count, flows};
 use super::markdown::Row;
@@ -29,7 +29,7 @@ fn of_fate(arm: &Arm, protocol: Protocol, fate: Fate) -> Vec<Row> {
     let mut shapes: Vec<Shape> = Vec::new();
     for trial in &arm.measured {
         for chain in chains(trial, protocol, fate) {
-            let shape = chain.keys().copied().collect();
+            let shape = chain.shape();
             if !shapes.contains(&shape) {
                 shapes.push(shape);
             }
@@ -43,7 +43,7 @@ fn of_fate(arm: &Arm, protocol: Protocol, fate: Fate) -> Vec<Row> {
             .iter()
             .map(|trial| {
                 let chains = chains(trial, protocol, fate);
-                chains.filter(|chain| chain.keys().eq(&shape)).collect()
+                chains.filter(|chain| chain.shape() == shape).collect()
             })
             .collect();
         let flows: usize = with.iter().map(Vec::len).sum();
@@ -52,10 +52,7 @@ fn of_fate(arm: &Arm, protocol: Protocol, fate: Fate) -> Vec<Row> {
         for (place, at) in by_median(&shape, &with) {
             let since = before.replace(place);
             let step = over(&with, |chain| {
-                Some(
-                    chain.get(&place)?.t_ms
-                        - since.map_or(Some(0.0), |s| Some(chain.get(&s)?.t_ms))?,
-                )
+                Some(chain.get(place)? - since.map_or(Some(0.0), |since| chain.get(since))?)
             });
             let (kind, node) = place;
             let node = node.map(|node| format!(" ({node})")).unwrap_or_default();
@@ -75,7 +72,7 @@ fn of_fate(arm: &Arm, protocol: Protocol, fate: Fate) -> Vec<Row> {
 
 /// The links in the order of their medians, with the links' own order where those are equal.
 fn by_median(shape: &Shape, with: &[Vec<Chain>]) -> Vec<(Place, Stats)> {
-    let at = |place: &Place| over(with, |chain| Some(chain.get(place)?.t_ms));
+    let at = |place: &Place| over(with, |chain| chain.get(*place));
     // The trigger is the zero of all times.
     let links = shape.iter().filter(|(kind, _)| *kind != LinkKind::Trigger);
     let mut links: Vec<_> = links.filter_map(|place| Some((*place, at(place)?))).collect();
@@ -105,17 +102,30 @@ fn met(trial: &Trial, protocol: Protocol, fate: Fate) -> impl Iterator<Item = &F
     flows(trial, protocol).filter(move |flow| flow.fate == fate)
 }
 
-/// A flow's links by what they tell of.
-type Chain<'a> = BTreeMap<Place, &'a Link>;
+/// A flow's links, in the trial that says whose each node is.
+struct Chain<'a> {
+    trial: &'a Trial,
+    links: &'a [Link],
+}
+
+impl Chain<'_> {
+    fn shape(&self) -> Shape {
+        self.links.iter().map(|link| (link.what, place(self.trial, link))).collect()
+    }
+
+    /// When a link was.
+    fn get(&self, at: Place) -> Option<f64> {
+        let link = self.links.iter().find(|link| (link.what, place(self.trial, link)) == at);
+        link.map(|link| link.t_ms)
+    }
+}
 
 /// The chains that were measured, of a trial's flows that met this fate.
 fn chains(trial: &Trial, protocol: Protocol, fate: Fate) -> impl Iterator<Item = Chain<'_>> {
     let causes = met(trial, protocol, fate).filter_map(|flow| flow.cause.as_ref());
     let measured = causes.filter(|cause| cause.basis == Basis::Measured);
-    let links = measured.map(|cause| cause.chain.iter());
-    links
-        .map(|links| links.map(|link| ((link.what, place(trial, link)), link)).collect())
-        .filter(|chain: &Chain| !chain.is_empty())
+    let chains = measured.map(move |cause| Chain { trial, links: &cause.chain });
+    chains.filter(|chain| !chain.links.is_empty())
 }
 
 /// Which node a link tells of: a node's own name may be another one in each trial.
