@@ -49,7 +49,7 @@ fn of_fate(arm: &Arm, protocol: Protocol, fate: Fate) -> Vec<Row> {
         let flows: usize = with.iter().map(Vec::len).sum();
         let trials = with.iter().filter(|chains| !chains.is_empty()).count();
         let mut before = None;
-        for (place, at) in by_median(&shape, &with) {
+        for (place, at) in in_order(&shape, &with) {
             let since = before.replace(place);
             let step = over(&with, |chain| {
                 Some(chain.get(place)? - since.map_or(Some(0.0), |since| chain.get(since))?)
@@ -70,13 +70,16 @@ fn of_fate(arm: &Arm, protocol: Protocol, fate: Fate) -> Vec<Row> {
     rows
 }
 
-/// The links in the order of their medians, with the links' own order where those are equal.
-fn by_median(shape: &Shape, with: &[Vec<Chain>]) -> Vec<(Place, Stats)> {
-    let at = |place: &Place| over(with, |chain| chain.get(*place));
+/// The links with their times, in the order of cause and effect: as they mostly stand in the chains.
+fn in_order(shape: &Shape, with: &[Vec<Chain>]) -> Vec<(Place, Stats)> {
+    let places = |place: &Place| -> usize {
+        with.iter().flatten().filter_map(|chain| chain.position(*place)).sum()
+    };
     // The trigger is the zero of all times.
     let links = shape.iter().filter(|(kind, _)| *kind != LinkKind::Trigger);
+    let at = |place: &Place| over(with, |chain| chain.get(*place));
     let mut links: Vec<_> = links.filter_map(|place| Some((*place, at(place)?))).collect();
-    links.sort_by(|(_, a), (_, b)| a.median.total_cmp(&b.median));
+    links.sort_by_key(|(place, _)| places(place));
     links
 }
 
@@ -115,8 +118,11 @@ impl Chain<'_> {
 
     /// When a link was.
     fn get(&self, at: Place) -> Option<f64> {
-        let link = self.links.iter().find(|link| (link.what, place(self.trial, link)) == at);
-        link.map(|link| link.t_ms)
+        self.position(at).map(|position| self.links[position].t_ms)
+    }
+
+    fn position(&self, at: Place) -> Option<usize> {
+        self.links.iter().position(|link| (link.what, place(self.trial, link)) == at)
     }
 }
 
