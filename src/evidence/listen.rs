@@ -279,11 +279,8 @@ impl Listening {
     fn tell_the_rest(mut self) {
         for index in 0..self.listeners.len() {
             self.entries_that_stand(index);
-            let listener = &mut self.listeners[index];
-            if let Some((since, reason)) = listener.unread_rules.take() {
-                let node = listener.node.clone();
-                let gap = Event::EvidenceGap { node, until: Stamp::now(), reason };
-                let _ = self.sink.send(Observation::at_most(since, Source::NodeRules, gap));
+            if let Some((since, reason)) = self.listeners[index].unread_rules.take() {
+                self.tell_gap(index, Source::NodeRules, since, Stamp::now(), reason);
             }
         }
         let ends = self.processes.iter_mut().filter_map(Awaited::finish);
@@ -316,8 +313,10 @@ impl Listening {
     fn rules_in_force(&mut self) {
         for index in 0..self.listeners.len() {
             let (listener, at) = (&mut self.listeners[index], Stamp::now());
-            match listener.rules.in_force(&self.subject) {
-                Ok(()) => self.rules_after(index, None, at),
+            let read = listener.rules.after(None, &self.subject);
+            let read = read.map_err(|error| error.desc().to_owned());
+            match read.and_then(|rules| rules::of_known_form(rules.unwrap_or_default())) {
+                Ok(rules) => self.tell_rules(index, rules, None, &at),
                 Err(reason) => listener.unread_rules = Some((at, reason)),
             }
         }
@@ -338,14 +337,12 @@ impl Listening {
                 .read(|message| commits.extend(rules::commit(&message)));
             let at = Stamp::now();
             match read {
-                Ok(true) if self.listeners[index].unread_rules.is_some() => {}
                 Ok(true) => {
                     for commit in &commits {
                         self.rules_after(index, Some(commit), at.clone());
                     }
                 }
                 Ok(false) => return self.all_heard(index, Source::NodeRules, at),
-                Err(Errno::ENOBUFS) if self.listeners[index].unread_rules.is_some() => {}
                 Err(error) => {
                     self.gap(index, Source::NodeRules, error);
                     self.rules_after(index, None, Stamp::now());
@@ -359,22 +356,34 @@ impl Listening {
 
     fn rules_after(&mut self, index: usize, commit: Option<&rules::Commit>, at: Stamp) {
         let listener = &mut self.listeners[index];
+        if listener.unread_rules.is_some() {
+            return;
+        }
         match listener.rules.after(commit, &self.subject) {
             Ok(changed) => {
-                let process = commit.and_then(|commit| commit.process.clone());
-                for port in changed.into_iter().flatten() {
-                    let event = Event::Rules {
-                        node: listener.node.clone(),
-                        protocol: port.protocol,
-                        endpoints: port.endpoints,
-                        reject: port.reject,
-                        process: process.clone(),
-                    };
-                    let _ =
-                        self.sink.send(Observation::at_most(at.clone(), Source::NodeRules, event));
-                }
+                let process = commit.and_then(|commit| commit.process.as_deref());
+                self.tell_rules(index, changed.unwrap_or_default(), process, &at);
             }
             Err(error) => self.gap(index, Source::NodeRules, error),
+        }
+    }
+
+    fn tell_rules(
+        &self,
+        index: usize,
+        rules: Vec<rules::PortRules>,
+        process: Option<&str>,
+        at: &Stamp,
+    ) {
+        for port in rules {
+            let event = Event::Rules {
+                node: self.listeners[index].node.clone(),
+                protocol: port.protocol,
+                endpoints: port.endpoints,
+                reject: port.reject,
+                process: process.map(str::to_owned),
+            };
+            let _ = self.sink.send(Observation::at_most(at.clone(), Source::NodeRules, event));
         }
     }
 
@@ -433,8 +442,12 @@ impl Listening {
             Errno::ENOBUFS => "the kernel dropped events that were not read in time".to_owned(),
             error => error.desc().to_owned(),
         };
+        self.tell_gap(index, source, since, now, reason);
+    }
+
+    fn tell_gap(&self, index: usize, source: Source, since: Stamp, until: Stamp, reason: String) {
         let node = self.listeners[index].node.clone();
-        let gap = Event::EvidenceGap { node, until: now, reason };
+        let gap = Event::EvidenceGap { node, until, reason };
         let _ = self.sink.send(Observation::at_most(since, source, gap));
     }
 

@@ -78,23 +78,6 @@ impl Rules {
         Ok(Self { socket: Socket::open(&[])?, mode, read: None, told: None })
     }
 
-    /// Checks that the rules lead new flows somewhere, as they do when the Service has endpoints: else they
-    /// are of a form that is not known here.
-    ///
-    /// # Errors
-    /// They do not, or could not be read; why.
-    pub fn in_force(&mut self, subject: &Subject) -> Result<(), String> {
-        let (_, rules) = self.read_in_force(subject).map_err(|error| error.desc().to_owned())?;
-        match rules.iter().find(|port| port.endpoints.is_empty() && !port.reject) {
-            Some(port) => Err(format!(
-                "in kube-proxy's rules no endpoint of the Service's {} port was found: they are of a form \
-                 that is not known",
-                protocol(port.protocol).to_uppercase(),
-            )),
-            None => Ok(()),
-        }
-    }
-
     /// What a commit left for the Service, where that is news; `None` where it left all as it was.
     /// Without a commit: what is in force now.
     ///
@@ -149,6 +132,22 @@ impl Rules {
             _ => None,
         });
         id.ok_or(Errno::EBADMSG)
+    }
+}
+
+/// The rules of a Service that has endpoints, and so lead new flows somewhere: else they are of a form that
+/// is not known here.
+///
+/// # Errors
+/// Why they are not.
+pub(super) fn of_known_form(rules: Vec<PortRules>) -> Result<Vec<PortRules>, String> {
+    match rules.iter().find(|port| port.endpoints.is_empty() && !port.reject) {
+        Some(port) => Err(format!(
+            "in kube-proxy's rules no endpoint of the Service's {} port was found: they are of a form \
+             that is not known",
+            protocol(port.protocol).to_uppercase(),
+        )),
+        None => Ok(rules),
     }
 }
 
