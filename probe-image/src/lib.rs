@@ -1,4 +1,5 @@
-//! What the probe and the runner say to each other: flow frames ([`wire`]) and log lines ([`log`]).
+//! What the probe and the runner say to each other: flow frames ([`wire`]) and log lines ([`log`]);
+//! and how both read thousands of them ([`pace`]).
 //!
 //! Knows nothing of sockets, of Kubernetes or of the runner's types.
 //!
@@ -13,6 +14,7 @@
 //! ```
 
 pub mod log;
+pub mod pace;
 pub mod wire;
 
 /// The port on which the probe accepts TCP flows, unless told otherwise.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use drainwatch_probe::log::{LogEvent, Readiness};
+use drainwatch_probe::pace::{self, Pace};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use socket2::Type;
@@ -124,7 +125,11 @@ impl Server {
     pub fn run(mut self, options: &ServeOptions) -> io::Result<()> {
         let mut events = vec![EpollEvent::empty(); 256];
         let mut buffer = vec![0; 64 << 10];
+        let mut pace = Pace::default();
         while self.phase != Phase::Done {
+            if pace.is_busy(Moment::now().mono_ns) {
+                thread::sleep(pace::GATHER);
+            }
             let ready = match self.epoll.wait(&mut events, self.timeout()) {
                 Ok(ready) => ready,
                 Err(Errno::EINTR) => continue,

@@ -5,10 +5,13 @@
 
 use std::io;
 use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 
+use drainwatch_probe::pace::{self, Pace};
 use drainwatch_probe::wire::{Answer, Frame, MAX_FRAME, SHORT_FRAME, parse};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::Type;
 
 use crate::process::{Moment, Process};
@@ -46,6 +49,7 @@ pub fn serve(
     }
     for socket in sockets {
         let _ = socket.set_recv_buffer_size(receive_buffer);
+        socket.set_nonblocking(true)?;
         let (socket, process) = (UdpSocket::from(socket), Arc::clone(process));
         let until = until.cloned();
         thread::Builder::new()
@@ -59,10 +63,21 @@ fn answer_all(socket: &UdpSocket, speaker: &[u8], until: Option<&Sigterm>) {
     // One byte more than a heartbeat, so that a longer datagram is seen to be none.
     let mut datagram = [0; SHORT_FRAME + 1];
     let mut answer = Vec::with_capacity(MAX_FRAME);
+    let mut pace = Pace::default();
     loop {
         // Errors are those of single datagrams, or pass: an answer that can't be sent is one that
         // the client misses.
-        let Ok((length, client)) = socket.recv_from(&mut datagram) else { continue };
+        let (length, client) = match socket.recv_from(&mut datagram) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if pace.is_busy(Moment::now().mono_ns) {
+                    thread::sleep(pace::GATHER);
+                }
+                wait(socket, PollFlags::POLLIN);
+                continue;
+            }
+            Err(_) => continue,
+        };
         // Read all the same: the socket stays, and is full of nothing that looks like a drop.
         if until.is_some_and(|signal| signal.arrived().is_some()) {
             continue;
@@ -76,6 +91,15 @@ fn answer_all(socket: &UdpSocket, speaker: &[u8], until: Option<&Sigterm>) {
         let Moment { mono_ns, wall_ns } = Moment::now();
         answer.clear();
         Answer { heartbeat, mono_ns, wall_ns, speaker }.encode(&mut answer);
-        let _ = socket.send_to(&answer, client);
+        while socket.send_to(&answer, client).is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+        {
+            wait(socket, PollFlags::POLLOUT);
+        }
     }
+}
+
+/// Waits until the socket can be read, or written.
+fn wait(socket: &UdpSocket, what: PollFlags) {
+    // It fails on wrong arguments only, and on signals: then the socket is tried again.
+    let _ = poll(&mut [PollFd::new(socket.as_fd(), what)], PollTimeout::NONE);
 }

@@ -14,8 +14,9 @@ use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use socket2::SockFilter;
 
+use super::Method;
 use super::wire::Wire;
-use crate::evidence::tap::{Tap, instruction};
+use crate::evidence::tap::{Direction, Tap, instruction};
 
 /// How much of a packet is kept: headers and the longest answer.
 const KEPT: usize = 512;
@@ -44,12 +45,13 @@ pub struct Captured {
 }
 
 impl Capture {
-    /// Begins to listen in the network namespaces of these processes.
+    /// Begins to listen, in the network namespaces of these processes, for what is compared.
     ///
     /// # Errors
     /// One can't be entered, or a packet socket not be opened in it.
-    pub fn start(pids: &[i32]) -> io::Result<Self> {
-        let taps = pids.iter().map(|pid| open(*pid)).collect::<io::Result<Vec<_>>>()?;
+    pub fn start(pids: &[i32], method: Method) -> io::Result<Self> {
+        let open = |pid| open(pid, method);
+        let taps = pids.iter().copied().map(open).collect::<io::Result<Vec<_>>>()?;
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -67,12 +69,12 @@ impl Capture {
 }
 
 /// Opens a packet socket from a thread that enters the namespace and ends.
-fn open(pid: i32) -> io::Result<Tap> {
+fn open(pid: i32, method: Method) -> io::Result<Tap> {
     let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
     std::thread::scope(|scope| {
         let inside = scope.spawn(move || {
             setns(namespace, CloneFlags::CLONE_NEWNET)?;
-            Tap::open(&filter())
+            Tap::open(&filter(method), Direction::Both)
         });
         inside.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
     })
@@ -108,8 +110,9 @@ impl Captured {
     }
 }
 
-/// What leaves by an interface: TCP and UDP from a NodePort, and ICMP "destination unreachable".
-fn filter() -> Vec<SockFilter> {
+/// What leaves by an interface: TCP and UDP from a NodePort to the flows that are compared, and ICMP
+/// "destination unreachable" to any.
+fn filter(method: Method) -> Vec<SockFilter> {
     use nix::libc::{
         BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K,
         BPF_LD, BPF_LDX, BPF_MSH, BPF_RET, BPF_W,
@@ -122,22 +125,24 @@ fn filter() -> Vec<SockFilter> {
     let jump = |how: u32, k: u32, yes: u8, no: u8| instruction(BPF_JMP | how | BPF_K, k, yes, no);
     vec![
         /* 0 */ load(BPF_W | BPF_ABS, TYPE),
-        /* 1 */ jump(BPF_JEQ, OUTGOING, 0, 14),
+        /* 1 */ jump(BPF_JEQ, OUTGOING, 0, 16),
         /* 2 */ load(BPF_W | BPF_ABS, PROTOCOL),
-        /* 3 */ jump(BPF_JEQ, ETH_P_IP, 0, 12),
+        /* 3 */ jump(BPF_JEQ, ETH_P_IP, 0, 14),
         /* 4 */ load(BPF_H | BPF_ABS, 6),
-        /* 5 */ jump(BPF_JSET, 0x1fff, 10, 0),
+        /* 5 */ jump(BPF_JSET, 0x1fff, 12, 0),
         /* 6 */ instruction(BPF_LDX | BPF_B | BPF_MSH, 0, 0, 0),
         /* 7 */ load(BPF_B | BPF_ABS, 9),
-        /* 8 */ jump(BPF_JEQ, 1, 5, 0),
+        /* 8 */ jump(BPF_JEQ, 1, 7, 0),
         /* 9 */ jump(BPF_JEQ, 6, 1, 0),
-        /* 10 */ jump(BPF_JEQ, 17, 0, 5),
+        /* 10 */ jump(BPF_JEQ, 17, 0, 7),
         /* 11 */ load(BPF_H | BPF_IND, 0),
-        /* 12 */ jump(BPF_JGE, NODE_PORTS.0, 0, 3),
-        /* 13 */ jump(BPF_JGT, NODE_PORTS.1, 2, 3),
-        /* 14 */ load(BPF_B | BPF_IND, 0),
-        /* 15 */ jump(BPF_JEQ, 3, 1, 0),
-        /* 16 */ instruction(BPF_RET | BPF_K, 0, 0, 0),
-        /* 17 */ instruction(BPF_RET | BPF_K, KEPT as u32, 0, 0),
+        /* 12 */ jump(BPF_JGE, NODE_PORTS.0, 0, 5),
+        /* 13 */ jump(BPF_JGT, NODE_PORTS.1, 4, 0),
+        /* 14 */ load(BPF_H | BPF_IND, 2),
+        /* 15 */ jump(BPF_JSET, method.clear_bits().into(), 2, 3),
+        /* 16 */ load(BPF_B | BPF_IND, 0),
+        /* 17 */ jump(BPF_JEQ, 3, 1, 0),
+        /* 18 */ instruction(BPF_RET | BPF_K, 0, 0, 0),
+        /* 19 */ instruction(BPF_RET | BPF_K, KEPT as u32, 0, 0),
     ]
 }

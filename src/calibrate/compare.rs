@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use super::Method;
 use super::provider::Heard;
 use super::wire::{Ends, Passed, Wire};
 use crate::config::Scenario;
@@ -46,7 +47,8 @@ impl Errors {
         self.trials += 1;
         let ended = |o: &&Observation| matches!(o.event, Event::ObservationEnded { .. });
         let end_ns = trial.observations.iter().find(ended).map_or(i64::MAX, |o| zero_ns + o.at.0);
-        for flow in reported(&trial.observations, zero_ns) {
+        let sampled = |flow: &Reported<'_>| heard.method.compares(flow.ends.client.port());
+        for flow in reported(&trial.observations, zero_ns).into_iter().filter(sampled) {
             let life = flow.opened_ns - BEFORE_NS..=end_ns;
             let passed = wire.of(&flow.ends).map(|passed| passed.within(&life));
             self.compare(&flow, &target.instance, wire, &passed.unwrap_or_default(), zero_ns);
@@ -123,8 +125,12 @@ impl Errors {
 
     /// The figures, under a scenario's load.
     pub fn load(self, config: &Scenario) -> Load {
+        let flows = config.flows.tcp.max(config.flows.udp);
+        let method = Method::of(flows);
         Load {
-            flows: config.flows.tcp.max(config.flows.udp),
+            flows,
+            one_in: method.one_in(),
+            enter_by: method.enter_by().to_owned(),
             heartbeats_a_second: config.heartbeats_a_second(),
             trials: self.trials,
             instants: self.kinds.iter().filter_map(|(name, kind)| kind.figures(name)).collect(),

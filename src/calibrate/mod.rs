@@ -6,12 +6,14 @@
 
 mod capture;
 mod compare;
+mod method;
 mod provider;
 mod scenarios;
 mod table;
 mod wire;
 
 pub use compare::Errors;
+pub use method::Method;
 pub use provider::{Heard, Listening};
 pub use scenarios::{PlanError, plan};
 pub use table::markdown;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
+use super::Method;
 use super::capture::Capture;
 use super::wire::Wire;
 use crate::cluster::{Cluster, ClusterError, Node, NodeControl, Provider, ProviderFacts};
@@ -13,6 +14,7 @@ use crate::config::ClusterSpec;
 /// Another provider's clusters, listened to from when they are up until they go.
 pub struct Listening<'a> {
     inner: &'a dyn Provider,
+    method: Method,
     heard: Arc<Mutex<Vec<Heard>>>,
 }
 
@@ -21,7 +23,9 @@ pub struct Listening<'a> {
 pub struct Heard {
     /// Its name.
     pub cluster: String,
-    /// What passed for its flows.
+    /// Which flows were listened for.
+    pub(super) method: Method,
+    /// What passed for them.
     pub(super) wire: Wire,
     /// Packets that were missed, or of which the kernel told no time.
     pub missed: u64,
@@ -32,13 +36,14 @@ pub struct Heard {
 struct Listened {
     inner: Box<dyn Cluster>,
     capture: Capture,
+    method: Method,
     heard: Arc<Mutex<Vec<Heard>>>,
 }
 
 impl<'a> Listening<'a> {
-    /// To the clusters of this provider.
-    pub fn to(inner: &'a dyn Provider) -> Self {
-        Self { inner, heard: Arc::default() }
+    /// To the clusters of this provider, for what this method compares.
+    pub fn to(inner: &'a dyn Provider, method: Method) -> Self {
+        Self { inner, method, heard: Arc::default() }
     }
 
     /// What was heard in the clusters that are gone.
@@ -59,15 +64,15 @@ impl Provider for Listening<'_> {
 
     async fn up(&self, spec: &ClusterSpec, logs: &Path) -> Result<Box<dyn Cluster>, ClusterError> {
         let inner = self.inner.up(spec, logs).await?;
-        // Flows enter by another node than the target's: by one that takes no pods.
-        let entries = || inner.nodes().iter().filter(|node| !node.takes_pods);
+        let entries = || inner.nodes().iter().filter(|node| self.method.enters_by(node.takes_pods));
         let pids: Vec<i32> = entries().filter_map(|node| node.pid).collect();
         let failed = |source| ClusterError::Io { what: "listening on the nodes".into(), source };
         if pids.len() < entries().count() {
             return Err(failed(std::io::Error::other("the provider lets nobody into its nodes")));
         }
-        let capture = Capture::start(&pids).map_err(failed)?;
-        Ok(Box::new(Listened { inner, capture, heard: Arc::clone(&self.heard) }))
+        let capture = Capture::start(&pids, self.method).map_err(failed)?;
+        let (method, heard) = (self.method, Arc::clone(&self.heard));
+        Ok(Box::new(Listened { inner, capture, method, heard }))
     }
 }
 
@@ -118,11 +123,12 @@ impl Cluster for Listened {
     }
 
     async fn down(self: Box<Self>) -> Result<(), ClusterError> {
-        let Self { inner, capture, heard } = *self;
+        let Self { inner, capture, method, heard } = *self;
         let cluster = inner.name().to_owned();
         let captured = capture.finish();
         heard.lock().unwrap_or_else(PoisonError::into_inner).push(Heard {
             cluster,
+            method,
             wire: captured.wire,
             missed: captured.dropped + captured.unstamped,
             plus_minus_ns: captured.plus_minus_ns,

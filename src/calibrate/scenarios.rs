@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::Method;
 use crate::config::Errors;
 use crate::plan::{self, Plan};
 
@@ -55,14 +56,17 @@ fn common(flows: u32) -> String {
         ..=FEW => (TRIALS_OF_FEW, String::new()),
         _ => (1, format!("tcp_interval = \"{INTERVAL}\"\nudp_interval = \"{INTERVAL}\"\n")),
     };
+    let enter_by = Method::of(flows).enter_by();
     format!(
-        "settle = \"3s\"\nrepeats = {repeats}\n[flows]\ntcp = {flows}\nudp = {flows}\n{intervals}"
+        "settle = \"3s\"\nrepeats = {repeats}\n[flows]\ntcp = {flows}\nudp = {flows}\n\
+         enter_by = \"{enter_by}\"\n{intervals}"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::EnterBy;
     use std::time::Duration;
 
     #[test]
@@ -85,5 +89,7 @@ mod tests {
         );
         assert_eq!(plan.arms[0].config.flows.udp_interval, Duration::from_millis(20));
         assert_eq!(plan.arms[2].config.flows.tcp_interval, Duration::from_millis(500));
+        let enter_by = |arm: usize| plan.arms[arm].config.flows.enter_by.clone();
+        assert_eq!((enter_by(0), enter_by(2)), (EnterBy::OtherNode, EnterBy::PodNode));
     }
 }

@@ -27,12 +27,16 @@ pub fn markdown(calibration: &Calibration) -> String {
 
 fn table(load: &Load) -> String {
     let trials = crate::display::count(load.trials as usize, "trial");
+    let compared = match load.one_in {
+        1 => "all of them compared".to_owned(),
+        n => format!("one flow in {n} compared, by its own port"),
+    };
     let mut text = format!(
-        "## {0} TCP and {0} UDP flows\n\n{1:.0} heartbeats a second, {trials}. Milliseconds, without \
-         their sign; \"early\" is the most that one was reported before its packet.\n\n\
+        "## {0} TCP and {0} UDP flows\n\n{1:.0} heartbeats a second, {trials}, by flows.enter_by = \"{2}\"; \
+         {compared}. Milliseconds, without their sign; \"early\" is the most that one was reported before its packet.\n\n\
          | instant | n | median | p99 | maximum | early | not found |\n\
          |---|---:|---:|---:|---:|---:|---:|\n",
-        load.flows, load.heartbeats_a_second
+        load.flows, load.heartbeats_a_second, load.enter_by
     );
     for of in &load.instants {
         let _ = writeln!(
@@ -73,6 +77,8 @@ mod tests {
             machine: Machine { kernel: "6.18.5".to_owned(), processor: None, processors: Some(2) },
             loads: vec![Load {
                 flows: 10,
+                one_in: 8,
+                enter_by: "pod-node".to_owned(),
                 heartbeats_a_second: 600.0,
                 trials: 10,
                 instants: vec![

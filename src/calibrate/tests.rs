@@ -8,7 +8,7 @@ use drainwatch_probe::wire::{Answer, Bye, Frame, MAX_FRAME, SHORT_FRAME, Speaker
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::capture::Capture;
-use super::{Errors, Heard};
+use super::{Errors, Heard, Method};
 use crate::clock::Stamp;
 use crate::config::Scenario;
 use crate::flow;
@@ -62,7 +62,7 @@ fn of(load: &Load, instant: &str) -> (usize, usize) {
 
 #[tokio::test]
 async fn each_reported_instant_has_its_packet() {
-    let Ok(capture) = Capture::start(&[std::process::id().cast_signed()]) else {
+    let Ok(capture) = Capture::start(&[std::process::id().cast_signed()], Method::of(1)) else {
         return; // not everybody may
     };
     let listener = node_port(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
@@ -99,6 +99,7 @@ async fn each_reported_instant_has_its_packet() {
     let trial = Trial { observations, zero_ns: Some(zero.ns), ..stories::exit(1) };
     let heard = Heard {
         cluster: String::new(),
+        method: Method::of(1),
         wire: captured.wire,
         missed: 0,
         plus_minus_ns: captured.plus_minus_ns,

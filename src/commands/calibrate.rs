@@ -1,11 +1,11 @@
 //! `drainwatch calibrate`: trials that are listened to, and how far off what they reported was.
 
-use std::collections::BTreeMap;
+use std::path::Path;
 
 use tokio::sync::mpsc;
 
 use super::{Exit, say};
-use crate::calibrate::{self, Errors, Heard, Listening};
+use crate::calibrate::{self, Errors, Heard, Listening, Method};
 use crate::cli::CalibrateArgs;
 use crate::cluster::Provider;
 use crate::cluster::local::LocalProvider;
@@ -28,40 +28,46 @@ pub fn run(args: &CalibrateArgs) -> Exit {
 fn calibrate(args: &CalibrateArgs) -> Result<Exit, Exit> {
     let files = |error: std::io::Error| say::error(Exit::Files, &error);
     let folder = tempfile::tempdir().map_err(files)?;
-    let plan = calibrate::plan(&args.flows, args.kubernetes.as_deref(), folder.path());
-    let plan = plan.map_err(|error| match error {
-        calibrate::PlanError::Io(error) => files(error),
-        calibrate::PlanError::Config(errors) => say::errors(&errors),
-    })?;
-    limits::allow_descriptors(&plan);
-    limits::check_arms(&Limits::read(), &plan.arms)
-        .map_err(|error| say::error(Exit::NotMeasured, &error))?;
     let local = LocalProvider::default();
-    let provider = Listening::to(&local);
-    plan.arms
+    let mut flows = args.flows.clone();
+    flows.sort_unstable();
+    flows.dedup();
+    // All of it is looked at before any of it begins.
+    let plan = |flows: &[u32]| plan(flows, args.kubernetes.as_deref(), folder.path());
+    let all = plan(&flows)?;
+    limits::allow_descriptors(&all);
+    limits::check_arms(&Limits::read(), &all.arms)
+        .map_err(|error| say::error(Exit::NotMeasured, &error))?;
+    all.arms
         .iter()
-        .try_for_each(|arm| provider.check(&arm.cluster))
+        .try_for_each(|arm| local.check(&arm.cluster))
         .map_err(|error| say::error(Exit::Cluster, &error))?;
     let tool = run::current_tool().map_err(files)?;
-    let records = folder.path().join("records");
-    std::fs::create_dir(&records).map_err(files)?;
-    let claim = Claim::take(&records).map_err(|error| say::error(Exit::Files, &error))?;
-    trials(&plan, &provider, &tool, &claim, args.quiet)?;
 
-    let trials = load_run_dir(&records).map_err(|error| say::error(Exit::Files, &error))?.trials;
-    let heard = provider.heard();
+    let (mut loads, mut doubts) = (Vec::new(), Vec::new());
+    for flows in flows {
+        let records = folder.path().join(format!("records-{flows}"));
+        std::fs::create_dir(&records).map_err(files)?;
+        let claim = Claim::take(&records).map_err(|error| say::error(Exit::Files, &error))?;
+        let provider = Listening::to(&local, Method::of(flows));
+        let plan = plan(&[flows])?;
+        trials(&plan, &provider, &tool, &claim, args.quiet)?;
+        let trials = load_run_dir(&records).map_err(|error| say::error(Exit::Files, &error))?;
+        let heard = provider.heard();
+        loads.extend(load(&plan, &trials.trials, &heard));
+        doubts.extend(find_doubts(&plan, &trials.trials, &heard));
+    }
     let calibration = Calibration {
         format: CALIBRATION_FORMAT.to_owned(),
         at: jiff::Timestamp::now().to_string(),
         tool,
         machine: Machine::here(),
-        loads: loads(&plan, &trials, &heard),
+        loads,
     };
     let mut exit = say::print(&calibrate::markdown(&calibration));
     if let Some(file) = &args.output {
         write_json(file, &calibration).map_err(|error| say::error(Exit::Files, &error))?;
     }
-    let doubts = doubts(&plan, &trials, &heard);
     for doubt in &doubts {
         exit = exit.min(say::error(Exit::NotMeasured, doubt));
     }
@@ -75,7 +81,18 @@ fn calibrate(args: &CalibrateArgs) -> Result<Exit, Exit> {
     Ok(exit)
 }
 
-/// Runs all trials.
+fn plan(flows: &[u32], kubernetes: Option<&str>, folder: &Path) -> Result<Plan, Exit> {
+    calibrate::plan(flows, kubernetes, folder).map_err(|error| match error {
+        calibrate::PlanError::Io(error) => say::error(Exit::Files, &error),
+        calibrate::PlanError::Config(errors) => say::errors(&errors),
+    })
+}
+
+/// So often a load is tried: a machine that others use, too, may not keep up with thousands of flows at one
+/// time, and a minute later may.
+const ATTEMPTS: u32 = 3;
+
+/// Runs all trials; those that were aborted again.
 fn trials(
     plan: &Plan,
     provider: &dyn Provider,
@@ -89,47 +106,51 @@ fn trials(
     let runtime =
         runtime.map_err(|error| say::error(Exit::Files, &format_args!("no threads: {error}")))?;
     runtime.block_on(async {
-        let (events, receiver) = mpsc::unbounded_channel();
-        let shown = display::show(receiver, Style::choose(quiet, false));
         let mut stop = Stop::listen()
             .map_err(|error| say::error(Exit::Files, &format_args!("no signals: {error}")))?;
-        let (tool, keep_cluster) = (tool.clone(), false);
-        let earlier = Earlier::nothing(tool.clone(), plan.clone());
-        let runner = Runner { plan, provider, tool, folder, keep_cluster, events };
-        let (_, ended) = runner.run(earlier, &mut stop).await;
-        drop(runner);
-        let _ = shown.await; // the display ends with its sender
-        if let Some(signal) = ended.signal {
-            return Err(say::error(Exit::Signal(signal as u8), &format!("ended by {signal}")));
+        let mut earlier = Earlier::nothing(tool.clone(), plan.clone());
+        for _ in 0..ATTEMPTS {
+            let (events, receiver) = mpsc::unbounded_channel();
+            let shown = display::show(receiver, Style::choose(quiet, false));
+            let (tool, keep_cluster) = (tool.clone(), false);
+            let runner = Runner { plan, provider, tool, folder, keep_cluster, events };
+            let (record, ended) = runner.run(earlier, &mut stop).await;
+            drop(runner);
+            let _ = shown.await; // the display ends with its sender
+            if let Some(signal) = ended.signal {
+                return Err(say::error(Exit::Signal(signal as u8), &format!("ended by {signal}")));
+            }
+            if let Some(error) = ended.failed {
+                return Err(say::error(Exit::Files, &error));
+            }
+            if let Some((arm, reason)) = ended.clusters_not_had.first() {
+                return Err(say::error(Exit::Cluster, &format_args!("{arm}: {reason}")));
+            }
+            earlier = Earlier { record, trials: ended.trials, is_resumed: true };
+            if earlier.left() == 0 {
+                break;
+            }
         }
-        if let Some(error) = ended.failed {
-            return Err(say::error(Exit::Files, &error));
-        }
-        match ended.clusters_not_had.first() {
-            Some((arm, reason)) => Err(say::error(Exit::Cluster, &format_args!("{arm}: {reason}"))),
-            None => Ok(()),
-        }
+        Ok(())
     })
 }
 
-/// The errors under each number of flows.
-fn loads(plan: &Plan, trials: &[Trial], heard: &[Heard]) -> Vec<Load> {
-    let mut errors = BTreeMap::<u32, Errors>::new();
-    for trial in trials.iter().filter(|trial| trial.outcome == Outcome::Measured) {
+/// The errors under a plan's load; none where no trial was measured.
+fn load(plan: &Plan, trials: &[Trial], heard: &[Heard]) -> Option<Load> {
+    let mut errors = Errors::default();
+    let measured = || trials.iter().filter(|trial| trial.outcome == Outcome::Measured);
+    for trial in measured() {
         let heard = heard.iter().find(|heard| heard.cluster == trial.environment.cluster);
         if let Some(heard) = heard {
-            errors.entry(trial.config.flows.tcp).or_default().add(trial, heard);
+            errors.add(trial, heard);
         }
     }
-    let load = |(flows, errors): (u32, Errors)| {
-        let arm = plan.arms.iter().find(|arm| arm.config.flows.tcp == flows)?;
-        Some(errors.load(&arm.config))
-    };
-    errors.into_iter().filter_map(load).collect()
+    measured().next()?;
+    Some(errors.load(&plan.arms.first()?.config))
 }
 
 /// Why the figures are not to be relied on.
-fn doubts(plan: &Plan, trials: &[Trial], heard: &[Heard]) -> Vec<String> {
+fn find_doubts(plan: &Plan, trials: &[Trial], heard: &[Heard]) -> Vec<String> {
     let mut doubts = Vec::new();
     for trial in trials.iter().filter(|trial| trial.outcome != Outcome::Measured) {
         let reason = trial.reason.as_deref().unwrap_or("no reason was told");

@@ -13,7 +13,7 @@ use nix::libc;
 use socket2::SockFilter;
 
 use super::Subject;
-use super::tap::{Heard, Tap, instruction};
+use super::tap::{Direction, Heard, Tap, instruction};
 use crate::observation::{PacketKind, Protocol};
 
 /// Headers are all that is looked at: IP with options, ICMP, and the headers that ICMP quotes.
@@ -65,7 +65,7 @@ pub(crate) struct What {
 impl Packets {
     /// Opens a socket for this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        Tap::open(&filter()).map(Self)
+        Tap::open(&filter(), Direction::Both).map(Self)
     }
 
     /// The next packet to a client of the Service, or about a client's; `None` if there is none now.

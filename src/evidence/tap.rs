@@ -37,15 +37,27 @@ pub(crate) struct Heard {
     pub out: bool,
 }
 
+/// Which packets of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// What comes in. What leaves is not even copied for it, which is felt where much does.
+    In,
+    /// Both.
+    Both,
+}
+
 impl Tap {
     /// Opens a socket for this thread's network namespace.
-    pub fn open(filter: &[SockFilter]) -> io::Result<Self> {
+    pub fn open(filter: &[SockFilter], direction: Direction) -> io::Result<Self> {
         // Without a protocol it hears nothing yet: the filter comes first.
         let socket = socket2::Socket::new(Domain::PACKET, Type::DGRAM, None)?;
         socket.set_nonblocking(true)?;
         netlink::enlarge(&socket);
         socket.attach_filter(filter)?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+        if direction == Direction::In {
+            ignore_outgoing(&socket);
+        }
         socket.bind(&all_interfaces())?;
         let control = nix::cmsg_space!(libc::timespec);
         Ok(Self { socket, control, wall: WallClock::default() })
@@ -121,6 +133,21 @@ impl Tap {
 impl AsFd for Tap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Has what leaves passed over. A kernel that does not know how (before 4.20) tells of it all the same.
+fn ignore_outgoing(socket: &socket2::Socket) {
+    let yes: libc::c_int = 1;
+    // SAFETY: the option's value is an `int` of this length, which outlives the call.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_IGNORE_OUTGOING,
+            std::ptr::from_ref(&yes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
     }
 }
 

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::arrival::Met;
 use super::story::End;
 use crate::evidence::packets::{HEADERS, filter, understand};
-use crate::evidence::tap::Tap;
+use crate::evidence::tap::{Direction, Tap};
 use crate::observation::PacketKind;
 
 /// The ends of flows that were heard.
@@ -32,7 +32,7 @@ struct Heard {
 impl Ends {
     /// Hears the ends of this thread's network namespace; `None` where that is not allowed.
     pub fn listen() -> Option<Self> {
-        let tap = Tap::open(&filter()).ok()?;
+        let tap = Tap::open(&filter(), Direction::In).ok()?;
         Some(Self { tap, heard: HashMap::new() })
     }
 

@@ -195,6 +195,21 @@ impl Core {
         }
     }
 
+    /// Leaves out the heartbeats that are overdue now; how far this machine keeps up is counted from here.
+    pub fn leave_overdue(&mut self) {
+        let now_ns = monotonic_ns();
+        let Self { flows, due, .. } = self;
+        let next = |Reverse((due_ns, index)): Reverse<(i64, usize)>| match &flows[index] {
+            flow if due_ns < now_ns && !matches!(flow.socket, FlowSocket::Closed) => {
+                Reverse((flow.next_after(now_ns), index))
+            }
+            _ => Reverse((due_ns, index)),
+        };
+        *due = std::mem::take(due).into_iter().map(next).collect();
+        let counters = &mut self.shared.counters;
+        (counters.skipped, counters.max_late_ns) = (0, 0);
+    }
+
     /// A flow's socket is ready.
     pub fn ready(&mut self, index: usize, events: EpollFlags) {
         let Core { flows, shared, epoll, due, room, .. } = self;
@@ -414,4 +429,42 @@ fn watch(epoll: &Epoll, fd: BorrowedFd<'_>, events: EpollFlags, index: usize) ->
 
 fn nanoseconds(duration: std::time::Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nix::sys::epoll::EpollCreateFlags;
+
+    use super::*;
+
+    #[test]
+    fn what_was_overdue_when_all_were_open_is_not_counted_and_what_is_later_is() {
+        let peer = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (interval, remote) = (Duration::from_millis(10), peer.local_addr().unwrap());
+        let specs = super::super::specs(Protocol::Udp, 1, remote, interval, interval * 1_000);
+        let epoll = Arc::new(Epoll::new(EpollCreateFlags::empty()).unwrap());
+        let mut core = Core::new(specs, tokio::sync::mpsc::unbounded_channel().0, epoll);
+        while core.shared.counters.sent == 0 {
+            core.tick();
+        }
+        std::thread::sleep(interval * 5);
+        let now_ns = monotonic_ns();
+        core.leave_overdue();
+        assert!(core.next_due().unwrap() >= now_ns);
+        assert_eq!(core.shared.counters.skipped, 0);
+        let due_ns = core.next_due().unwrap();
+        while core.shared.counters.sent == 1 {
+            core.tick();
+        }
+        let late_ns = core.shared.counters.max_late_ns;
+        assert!(
+            late_ns <= (monotonic_ns() - due_ns).max(0),
+            "of what was overdue before: {late_ns}"
+        );
+        std::thread::sleep(interval * 5);
+        core.tick();
+        assert!(core.shared.counters.skipped >= 3);
+    }
 }

@@ -24,6 +24,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use drainwatch_probe::pace::{self, Pace};
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -156,36 +157,6 @@ const AT_ONCE: usize = 256;
 /// them and loses its processor would keep answers waiting until it has one again.
 type Request = Box<dyn FnOnce(&mut Core) + Send>;
 
-/// Under a load of more wake-ups than this in each [`WINDOW_NS`], answers are gathered: a wake-up for each
-/// of thousands takes the processor from the app that is measured, and its end would come later than it
-/// does.
-const BUSY: u32 = 40;
-const WINDOW_NS: i64 = 10_000_000;
-/// How long they are gathered, and so how much later at most one is read.
-const GATHER: Duration = Duration::from_micros(500);
-
-/// Whether there is so much to do that answers are gathered.
-#[derive(Debug, Default)]
-struct Pace {
-    began_ns: i64,
-    wakes: u32,
-    was_busy: bool,
-}
-
-impl Pace {
-    /// Counts a wake-up; whether this window or the one before had too many.
-    fn is_busy(&mut self, now_ns: i64) -> bool {
-        if now_ns - self.began_ns >= WINDOW_NS {
-            let whole = now_ns - self.began_ns < 2 * WINDOW_NS;
-            // Gathering itself keeps the wake-ups below the bound: 20 at most in a window.
-            let bound = if self.was_busy { BUSY / 4 } else { BUSY };
-            *self = Self { began_ns: now_ns, wakes: 0, was_busy: whole && self.wakes > bound };
-        }
-        self.wakes += 1;
-        self.was_busy || self.wakes > BUSY
-    }
-}
-
 /// Serves the flows until they are stopped.
 fn serve(mut core: Core, epoll: &Epoll, wake: &EventFd, requests: &mpsc::Receiver<Request>) {
     run_before_others();
@@ -195,7 +166,7 @@ fn serve(mut core: Core, epoll: &Epoll, wake: &EventFd, requests: &mpsc::Receive
     while !core.stopped {
         if pace.is_busy(monotonic_ns()) {
             core.gathered();
-            std::thread::sleep(GATHER);
+            std::thread::sleep(pace::GATHER);
         }
         let timeout = core.next_due().map(|due_ns| {
             TimeSpec::from_duration(Duration::from_nanos(
@@ -343,7 +314,8 @@ pub struct Counters {
     pub late: u64,
     /// Frames and datagrams that were none of ours.
     pub stray: u64,
-    /// Heartbeats that this machine did not send in their interval: too late, or its buffers full.
+    /// Heartbeats that this machine did not send in their interval: too late, or its buffers full. Since
+    /// what was overdue was last left out, as the longest delay is.
     pub skipped: u64,
     /// Datagrams that had arrived and that flows' own sockets dropped, as far as they were looked at.
     pub dropped: u64,
@@ -401,6 +373,12 @@ impl Flows {
         while self.ask(move |core| core.look_for_drops(part * AT_ONCE, AT_ONCE)) {
             part += 1;
         }
+    }
+
+    /// Has flows leave out the heartbeats that are overdue by now. To be called when they are open: to open
+    /// thousands keeps a small machine from sending, which says nothing of how it keeps up from then on.
+    pub fn leave_overdue(&self) {
+        self.ask(Core::leave_overdue);
     }
 
     /// How the clocks of the pods that answered relate to the runner's, one entry a pod.

@@ -49,12 +49,26 @@ pub struct Machine {
 pub struct Load {
     /// Flows of each protocol.
     pub flows: u32,
+    /// One flow in so many was compared, by its own port: 1 where all were.
+    #[serde(default = "all")]
+    pub one_in: u32,
+    /// The node that the flows entered by, as a scenario's `flows.enter_by` names it.
+    #[serde(default = "other_node")]
+    pub enter_by: String,
     /// Heartbeats in a second, of all of them.
     pub heartbeats_a_second: f64,
     /// Trials that were measured.
     pub trials: u32,
     /// By kind of instant.
     pub instants: Vec<InstantError>,
+}
+
+fn all() -> u32 {
+    1
+}
+
+fn other_node() -> String {
+    "other-node".to_owned()
 }
 
 /// How far instants of one kind were off: the reported one less the packet's, by the kernel's stamp
@@ -175,7 +189,14 @@ mod tests {
     }
 
     fn load(flows: u32, heartbeats_a_second: f64) -> Load {
-        Load { flows, heartbeats_a_second, trials: 1, instants: Vec::new() }
+        Load {
+            flows,
+            one_in: 1,
+            enter_by: other_node(),
+            heartbeats_a_second,
+            trials: 1,
+            instants: Vec::new(),
+        }
     }
 
     fn calibration() -> Calibration {

@@ -12,6 +12,7 @@ mod events;
 mod evidence;
 mod kernel;
 pub mod limits;
+mod memory;
 mod observe;
 mod pace;
 mod preflight;
@@ -288,6 +289,7 @@ impl Runner<'_> {
             // They are on disk, and nothing from here on reads them: of thousands of flows they
             // would take tens of megabytes a trial.
             trial.observations = Vec::new();
+            memory::give_back();
             run.ended.trials.push(trial.clone());
             let state = &mut run.record.arms[index];
             state.count(&run.ended.trials);
@@ -297,7 +299,6 @@ impl Runner<'_> {
             }
             self.write(&run.record)?;
             self.tell(RunEvent::TrialEnded(Arc::new(trial)));
-            give_memory_back();
             if gives_up {
                 return Ok(Gone::Through);
             }
@@ -434,16 +435,6 @@ impl From<ClusterError> for ArmError {
 impl From<WriteError> for ArmError {
     fn from(error: WriteError) -> Self {
         Self::Write(error)
-    }
-}
-
-/// Gives the system back what a trial took and no longer needs: the allocator would keep it, and one of
-/// thousands of flows takes a hundred megabytes at its end.
-fn give_memory_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: takes a number, and only frees what nobody holds.
-    unsafe {
-        nix::libc::malloc_trim(0);
     }
 }
 

@@ -204,6 +204,9 @@ impl Run<'_> {
 
         self.phase(Phase::Settle, Some(config.settle));
         self.dial(&entry)?;
+        if let Some(flows) = &self.flows {
+            flows.leave_overdue();
+        }
         self.mark();
         let (before, in_pod) = (self.counters(), self.kernel.dropped_in_pod(&target.uid));
         let began = Instant::now();

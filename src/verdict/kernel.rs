@@ -70,10 +70,8 @@ pub(super) struct Kernel<'a> {
     via: Via,
     /// Each flow's own address, and the one that it goes to.
     flows: HashMap<&'a str, (SocketAddr, SocketAddr)>,
-    /// Entries by node, protocol and client, in the order of time.
-    entries: HashMap<Client<'a>, Vec<Told<'a, Entry>>>,
-    /// Packets by node, protocol and client, in the order of time.
-    packets: HashMap<Client<'a>, Vec<Told<'a, Packet<'a>>>>,
+    entries: ByClient<'a, Entry>,
+    packets: ByClient<'a, Packet<'a>>,
     /// Nodes whose tables were read at the end.
     read_at_end: HashSet<&'a str>,
     /// Nodes that told anything at all.
@@ -82,7 +80,37 @@ pub(super) struct Kernel<'a> {
     gaps: Vec<&'a Observation>,
 }
 
+/// A client as a node sees it.
 type Client<'a> = (&'a str, Protocol, SocketAddr);
+
+/// What was told of clients: by client, and of each in the order of time. In one piece: tens of
+/// thousands of clients with a list of two or three each would take four times the room.
+#[derive(Debug)]
+struct ByClient<'a, W>(Vec<(Client<'a>, Told<'a, W>)>);
+
+impl<W> Default for ByClient<'_, W> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'a, W> ByClient<'a, W> {
+    /// To be called in the order of time, and then [`Self::sort`].
+    fn push(&mut self, client: Client<'a>, told: Told<'a, W>) {
+        self.0.push((client, told));
+    }
+
+    fn sort(&mut self) {
+        self.0.shrink_to_fit();
+        self.0.sort_by_key(|(client, _)| *client); // of one client, the order stays
+    }
+
+    fn of(&self, client: Client) -> &[(Client<'a>, Told<'a, W>)] {
+        let from = self.0.partition_point(|(other, _)| *other < client);
+        let until = from + self.0[from..].partition_point(|(other, _)| *other == client);
+        &self.0[from..until]
+    }
+}
 
 /// What a kernel tells of is read this soon after it happened, on a machine that has much to do.
 pub(super) const TOLD_WITHIN_MS: f64 = 1000.0;
@@ -107,6 +135,8 @@ impl<'a> Kernel<'a> {
                 _ => {}
             }
         }
+        kernel.entries.sort();
+        kernel.packets.sort();
         kernel
     }
 
@@ -131,11 +161,7 @@ impl<'a> Kernel<'a> {
         }
         let (change, answered_by, answers_to, by) = (*change, *answered_by, *answers_to, *by);
         let what = Entry { change, to: *to, answered_by, answers_to, by };
-        self.entries.entry((node, *protocol, *client)).or_default().push(told(
-            observation,
-            node,
-            what,
-        ));
+        self.entries.push((node, *protocol, *client), told(observation, node, what));
     }
 
     fn tell_packet(&mut self, observation: &'a Observation) {
@@ -168,11 +194,7 @@ impl<'a> Kernel<'a> {
             code: *icmp_code,
             until: until.unwrap_or(observation.at),
         };
-        self.packets.entry((node, *protocol, *client)).or_default().push(told(
-            observation,
-            node,
-            what,
-        ));
+        self.packets.push((node, *protocol, *client), told(observation, node, what));
     }
 
     /// One flow's evidence; `None` where no kernel told of it.
@@ -183,10 +205,11 @@ impl<'a> Kernel<'a> {
             Via::HostPort => target.node.as_str(),
             Via::NodePort | Via::ClusterIp | Via::Pod => target.entry_node.as_str(),
         };
-        let entries = self.entries.get(&(translator, protocol, client))?;
+        let entries = self.entries.of((translator, protocol, client));
         // The one that held the flow when the trigger was sent leads to the target: it answered then.
         // An earlier trial's flow may have had the same address, and gone to another Service.
-        let mut before = entries.iter().rev().filter(|entry| entry.time.at < Ms(0));
+        let told = entries.iter().rev().map(|(_, entry)| entry);
+        let mut before = told.filter(|entry| entry.time.at < Ms(0));
         let held = before.find(|e| e.what.to == to && e.what.change == EntryChange::New)?;
         let Entry { answered_by: pod, answers_to: behind, .. } = held.what;
         Some(FlowEvidence {
@@ -265,7 +288,7 @@ pub(super) struct FlowEvidence<'k, 'a> {
     pub pod: SocketAddr,
     /// The flow's address behind the node that it enters by.
     behind: SocketAddr,
-    entries: &'k [Told<'a, Entry>],
+    entries: &'k [(Client<'a>, Told<'a, Entry>)],
 }
 
 impl<'k, 'a> FlowEvidence<'k, 'a> {
@@ -372,7 +395,7 @@ impl<'k, 'a> FlowEvidence<'k, 'a> {
         change: EntryChange,
         leads: impl Fn(SocketAddr) -> bool,
     ) -> impl Iterator<Item = &'k Told<'a, Entry>> {
-        self.entries.iter().filter(move |entry| {
+        self.entries.iter().map(|(_, entry)| entry).filter(move |entry| {
             entry.time.at >= Ms(0)
                 && entry.what.to == self.to
                 && entry.what.change == change
@@ -405,8 +428,8 @@ impl<'k, 'a> FlowEvidence<'k, 'a> {
         sought: Sought,
         passes: impl Fn(&Packet) -> bool,
     ) -> Option<&'k Told<'a, Packet<'a>>> {
-        let packets = self.kernel.packets.get(&(node, self.protocol, client))?;
-        packets.iter().rev().find(|packet| {
+        let packets = self.kernel.packets.of((node, self.protocol, client));
+        packets.iter().rev().map(|(_, packet)| packet).find(|packet| {
             packet.what.kind == sought.kind
                 && packet.what.code == sought.code
                 && packet.time.at <= sought.until

@@ -11,7 +11,9 @@ use crate::observation::{Bound, Source};
 
 /// A cause of which each link was recorded, after the trigger.
 pub(super) fn measured(text: String, mut chain: Vec<Link>) -> Cause {
+    chain.reserve_exact(1);
     chain.insert(0, Link::trigger());
+    chain.shrink_to_fit(); // there are as many as flows
     Cause { text, basis: Basis::Measured, chain }
 }
 

@@ -4,7 +4,7 @@ use super::{Halt, Run};
 use crate::clock::Stamp;
 use crate::observation::Event;
 use crate::record::{self, TRIAL_FORMAT, Trial};
-use crate::run::{dials, pace};
+use crate::run::{dials, memory, pace};
 use crate::verdict::Outcome;
 use crate::{timeline, verdict};
 
@@ -33,6 +33,7 @@ impl Run<'_> {
         while let Ok(observation) = self.seen.try_recv() {
             seen.push(observation);
         }
+        memory::give_back();
         if !dialled.is_empty() {
             seen = dials::without_kernel_events(seen);
         }
@@ -49,6 +50,7 @@ impl Run<'_> {
         let sent = seen.iter().find(|o| matches!(o.event, Event::TriggerSent { .. }));
         let zero = sent.map_or_else(Stamp::now, |sent| sent.at.clone());
         let placed = timeline::place(seen, &zero, &clocks);
+        memory::give_back();
         runner_warnings.extend(placed.warnings);
         let context = self.context;
         let arm = context.arm;
