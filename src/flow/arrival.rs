@@ -47,19 +47,37 @@ pub struct Arrival {
     pub read_ns: i64,
     /// The kernel's stamp, on the wall clock.
     stamp_ns: Option<i64>,
+    /// Whether the stamp may be that of something that came after it.
+    may_be_later: bool,
 }
 
 impl Arrival {
     /// To be called at once when something was read, with its stamp.
     pub fn now(stamp_ns: Option<i64>, wall: &mut WallClock) -> Self {
-        Self { read_ns: wall.read(), stamp_ns }
+        Self { read_ns: wall.read(), stamp_ns, may_be_later: false }
+    }
+
+    /// The arrival of what was read before the rest of it: several segments that are read at once have
+    /// the last one's stamp.
+    pub fn before_the_rest(self) -> Self {
+        Self { may_be_later: true, ..self }
+    }
+
+    /// Whether the kernel's time of it is known: its own, or that of what was read with it.
+    pub fn is_stamped(&self, not_before_ns: i64, wall: &WallClock) -> bool {
+        self.stamped_ns(not_before_ns, wall).is_some()
+    }
+
+    fn stamped_ns(&self, not_before_ns: i64, wall: &WallClock) -> Option<i64> {
+        self.stamp_ns.and_then(|stamp| wall.monotonic(stamp, not_before_ns, self.read_ns))
     }
 
     /// The instant of the arrival. It was not before `not_before_ns`.
     pub fn met(&self, not_before_ns: i64, wall: &WallClock) -> Met {
-        let at_ns =
-            self.stamp_ns.and_then(|stamp| wall.monotonic(stamp, not_before_ns, self.read_ns));
-        match at_ns {
+        match self.stamped_ns(not_before_ns, wall) {
+            Some(at_ns) if self.may_be_later => {
+                Met { bound: Bound::AtMost, ..Met::stamped(at_ns, wall.plus_minus_ns()) }
+            }
             Some(at_ns) => Met::stamped(at_ns, wall.plus_minus_ns()),
             None => Met::read(self.read_ns),
         }
@@ -167,5 +185,20 @@ mod tests {
         let mut wall = WallClock::default();
         let arrival = Arrival::now(None, &mut wall);
         assert_eq!(arrival.met(i64::MIN, &wall), Met::read(arrival.read_ns));
+        assert!(!arrival.is_stamped(i64::MIN, &wall));
+    }
+
+    #[test]
+    fn of_segments_that_are_read_at_once_the_last_ones_time_is_an_upper_bound_of_the_others() {
+        let mut wall = WallClock::default();
+        let read_ns = wall.read();
+        let realtime = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let stamp = i64::try_from(realtime.as_nanos()).unwrap();
+        let last = Arrival::now(Some(stamp), &mut wall);
+        let first = last.before_the_rest();
+        let (last_met, first_met) = (last.met(read_ns, &wall), first.met(read_ns, &wall));
+        assert_eq!((last_met.bound, first_met.bound), (Bound::Exact, Bound::AtMost));
+        assert_eq!(last_met.at_ns, first_met.at_ns);
+        assert!(first.is_stamped(read_ns, &wall));
     }
 }

@@ -23,7 +23,7 @@ use super::speakers::Speakers;
 use super::story::{Counted, End, Refusal, Story};
 use super::{Counters, FlowSpec, FlowState, tcp, udp};
 use crate::clock::{WallClock, monotonic_ns};
-use crate::observation::{Bound, Protocol, Sink};
+use crate::observation::{Protocol, Sink};
 
 /// The most that a heartbeat goes out before its time, nanoseconds.
 const EARLY_NS: i64 = 2_000_000;
@@ -99,7 +99,7 @@ impl Shared {
             return;
         };
         let met = arrival.met(heartbeat.sent_ns, &self.wall);
-        if met.bound == Bound::AtMost {
+        if !arrival.is_stamped(heartbeat.sent_ns, &self.wall) {
             self.counters.unstamped += 1;
         }
         self.counters.max_unread_ns = self.counters.max_unread_ns.max(arrival.read_ns - met.at_ns);

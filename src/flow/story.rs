@@ -43,7 +43,8 @@ struct OpenSpan {
     by: Arc<Identity>,
     from_ns: i64,
     to_ns: i64,
-    precision: Precision,
+    /// Of its first answer, and of its last one so far.
+    precision: (Precision, Precision),
     answers: u64,
     first_sequence: u64,
     last_sequence: u64,
@@ -188,7 +189,7 @@ impl Story {
             by: Arc::clone(by),
             from_ns: at_ns,
             to_ns: at_ns,
-            precision: Precision::of(met),
+            precision: (Precision::of(met), Precision::of(met)),
             answers: 0,
             first_sequence: sequence,
             last_sequence: sequence,
@@ -196,7 +197,7 @@ impl Story {
         span.to_ns = at_ns;
         span.last_sequence = sequence;
         span.answers += 1;
-        span.precision.add(met);
+        span.precision.1 = Precision::of(met);
         if !same {
             self.first.get_or_insert_with(|| Arc::clone(by));
             self.current = Some(Arc::clone(by));
@@ -211,7 +212,7 @@ impl Story {
         let at_ns = met.at_ns;
         if let Some(run) = self.runs.iter_mut().find(|run| run.refusal == refusal) {
             run.until_ns = at_ns.max(run.until_ns);
-            run.precision.add(met);
+            run.precision = run.precision.and(Precision::of(met));
             run.count += 1;
             return;
         }
@@ -340,7 +341,8 @@ impl Story {
                 to: Stamp::runner(span.to_ns),
                 answers: span.answers,
             };
-            emit(sink, span.precision.at(span.to_ns), event);
+            let (first, last) = span.precision;
+            emit(sink, first.and(last).at(span.to_ns), event);
         }
     }
 
@@ -356,11 +358,13 @@ impl Precision {
         Self { bound: met.bound, plus_minus_ns: met.plus_minus_ns }
     }
 
-    fn add(&mut self, met: Met) {
-        self.plus_minus_ns = self.plus_minus_ns.max(met.plus_minus_ns);
-        if met.bound == Bound::AtMost {
-            self.bound = Bound::AtMost;
-        }
+    /// That of both.
+    fn and(self, other: Self) -> Self {
+        let bound = match (self.bound, other.bound) {
+            (Bound::Exact, Bound::Exact) => Bound::Exact,
+            _ => Bound::AtMost,
+        };
+        Self { bound, plus_minus_ns: self.plus_minus_ns.max(other.plus_minus_ns) }
     }
 
     fn at(self, at_ns: i64) -> Met {

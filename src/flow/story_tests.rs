@@ -210,9 +210,9 @@ fn what_was_met_instead_of_an_answer_is_said() {
     assert_eq!(why, "Connection refused (os error 111), says 10.0.0.1 (1 times)");
 }
 
-/// One answer of which only the reading's time is known makes a span's times upper bounds.
+/// The times of a span are its first answer's and its last one's: what is between them has no part in it.
 #[test]
-fn a_span_is_as_exact_as_the_least_exact_of_its_answers() {
+fn a_span_is_as_exact_as_its_first_and_its_last_answer() {
     let ms = 1_000_000;
     let bound = |readings: &[Met]| {
         let mut scene = Scene::new();
@@ -226,9 +226,13 @@ fn a_span_is_as_exact_as_the_least_exact_of_its_answers() {
         (span.bound, span.plus_minus_ms)
     };
     let stamped = [Met::stamped(10 * ms, 40), Met::stamped(20 * ms, 60), Met::stamped(30 * ms, 50)];
-    assert_eq!(bound(&stamped), (Bound::Exact, Some(0.00006)));
-    let read = [stamped[0], Met::read(20 * ms), stamped[2]];
-    assert_eq!(bound(&read), (Bound::AtMost, Some(0.00005)));
+    assert_eq!(bound(&stamped), (Bound::Exact, Some(0.00005)));
+    let between = [stamped[0], Met::read(20 * ms), stamped[2]];
+    assert_eq!(bound(&between), (Bound::Exact, Some(0.00005)));
+    let first = [Met::read(10 * ms), stamped[1], stamped[2]];
+    assert_eq!(bound(&first), (Bound::AtMost, Some(0.00005)));
+    let last = [stamped[0], stamped[1], Met::read(30 * ms)];
+    assert_eq!(bound(&last), (Bound::AtMost, Some(0.00004)));
 }
 
 #[test]

@@ -159,6 +159,8 @@ impl Link {
         loop {
             match parse(rest) {
                 Ok(Some((frame, length))) => {
+                    let is_last = rest.len() == length;
+                    let arrival = if is_last { arrival } else { arrival.before_the_rest() };
                     match frame {
                         Frame::Answer(answer) => shared.answer(&answer, arrival, number, story),
                         Frame::Bye(_) => {
