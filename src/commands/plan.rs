@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Exit, say};
 use crate::cli::PlanArgs;
 use crate::config::{
-    self, ClusterSpec, Dials, EnterBy, Flows, IpFamily, Readiness, Scenario, Vantage, Via,
+    self, ClusterSpec, Dials, EnterBy, Flows, IpFamily, PreStop, Readiness, Scenario, Vantage, Via,
 };
 use crate::display::count;
 use crate::display::json::{self, Event};
@@ -183,8 +183,19 @@ fn dials(dials: &Dials) -> String {
 }
 
 fn times(config: &Scenario) -> String {
+    let hook = match &config.pod.pre_stop {
+        None => String::new(),
+        Some(PreStop::Sleep(sleep)) => format!("; preStop sleeps {}", time(*sleep)),
+        Some(PreStop::Exec(command)) => {
+            config::shown_text(&format!("; preStop runs {}", command.join(" ")))
+        }
+    };
+    let pods = match config.pod.replicas {
+        1 => String::new(),
+        n => format!("; {n} pods"),
+    };
     format!(
-        "settle {}, observe {} after the end; readiness probe each {}, {} to count",
+        "settle {}, observe {} after the end; readiness probe each {}, {} to count{hook}{pods}",
         time(config.settle),
         time(config.observe_after),
         time(config.pod.readiness_period),

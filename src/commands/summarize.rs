@@ -44,7 +44,7 @@ fn summarize(args: &SummarizeArgs) -> Result<Exit, (Exit, String)> {
     let text = match output {
         Some(output) => {
             report::write_all(output, &parts).map_err(failed)?;
-            report::terminal(&parts)
+            report::terminal(&parts) + &format!("{}\n", output.display())
         }
         None if json::is_open() => String::new(),
         None => report::markdown(&parts).map_err(failed)?,

@@ -242,7 +242,9 @@ fn unknown_key(name: &str, place: Place) -> Problem {
     let of_scenario = schema::names_in("").any(|known| known == name);
     let help = match likely(name, KEYS) {
         _ if of_scenario => {
-            format!("`{name}` stands in a scenario's file, or in [axes] with several values")
+            format!(
+                "`{name}` stands in a scenario's file, in [axes] with several values, or in --set {name}=…"
+            )
         }
         Some(word) => format!("did you mean `{word}`?"),
         None => format!("a matrix's keys are {}", KEYS.join(", ")),

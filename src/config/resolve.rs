@@ -269,9 +269,14 @@ impl Resolver<'_> {
                 time(grace),
                 time(AFTER_DRAIN),
             );
-            let help = "set a drain_window below the grace_period";
+            let help = match left.as_secs() / 2 {
+                0 => "give more grace_period".to_owned(),
+                half => {
+                    format!("set a drain_window below the grace_period: drain_window = \"{half}s\"")
+                }
+            };
             let other = if hook.is_zero() { "sigterm" } else { "pod.pre_stop" };
-            self.blame(["grace_period", other], At::Value, message, help);
+            self.blame(["grace_period", other], At::Value, message, &help);
             return None;
         }
         let window = self.time(key, Duration::ZERO)?;

@@ -141,7 +141,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key("drain_window", TIME, "\"25s\"").about(
         "How long the app serves what it holds after SIGTERM. Only with sigterm = \"drain\", and \
-         below the grace_period. By default the grace_period less 5 s.",
+         below the grace_period. By default the grace_period less 5 s, and less the sleep of a pod.pre_stop.",
     ),
     key("readiness", Kind::Word(&["fail", "pass"]), "\"fail\"").about(
         "What the app answers to its readiness probe once SIGTERM has arrived. By default \"fail\" \
@@ -337,8 +337,9 @@ pub const LOCAL_MINORS: std::ops::RangeInclusive<u32> = 33..=37;
 /// The Kubernetes version where none is named: the one that the shipped matrices use.
 pub const DEFAULT_KUBERNETES: &str = "1.34.0";
 
-/// Kubernetes' own words, which people know, and what to write in their place.
-pub(super) const KUBERNETES: [(&str, &str); 12] = [
+/// Words that people know, most of them Kubernetes' own, and what to write in their place.
+pub(super) const KUBERNETES: [(&str, &str); 13] = [
+    ("trials", "did you mean `repeats`? It is how many trials an arm has"),
     ("terminationGracePeriodSeconds", "did you mean `grace_period`? It takes a time: \"30s\""),
     ("gracePeriodSeconds", "did you mean `delete_grace`? It takes a time: \"5s\""),
     ("periodSeconds", "did you mean `pod.readiness_period`? It takes a time: \"1s\""),

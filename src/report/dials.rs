@@ -14,6 +14,11 @@ pub(super) fn rows(arm: &Arm) -> impl Iterator<Item = Vec<String>> {
     [Protocol::Tcp, Protocol::Udp].into_iter().filter_map(|protocol| row(arm, protocol))
 }
 
+/// The same in short: what failed, and when.
+pub(super) fn failures(arm: &Arm) -> impl Iterator<Item = Vec<String>> {
+    rows(arm).map(|row| [0, 2, 3, 4, 6, 7, 9].map(|column| row[column].clone()).to_vec())
+}
+
 fn row(arm: &Arm, protocol: Protocol) -> Option<Vec<String>> {
     let n = arm.measured.len();
     let made = arm.stats(|trial| {

@@ -5,8 +5,8 @@
 use super::arms::Arm;
 use super::markdown::Row;
 use super::words::{self, NOT_MEASURED};
-use crate::config::{EnterBy, Scenario, Vantage, Via};
-use crate::record::Trial;
+use crate::config::{EnterBy, PreStop, Scenario, Vantage, Via};
+use crate::record::{InstantError, Trial};
 use crate::verdict::Outcome;
 
 pub(super) fn unique(values: impl Iterator<Item = String>) -> Row {
@@ -69,7 +69,7 @@ pub(super) fn place(arm: &Arm) -> Row {
     vec![
         arm.name.to_owned(),
         arm.measured.len().to_string(),
-        words::of(&trial.config.sigterm),
+        format!("{}{}", words::of(&trial.config.sigterm), hook(&trial.config)),
         words::of(&trial.config.trigger),
         words::figure(Some(trial.config.grace_period.as_secs_f64() * 1e3)),
         or_not_measured(entry.join(", ")),
@@ -112,9 +112,48 @@ pub(super) fn mixed<'a>(arms: &'a [Arm<'a>]) -> impl Iterator<Item = (&'a Arm<'a
     })
 }
 
-/// What relating clocks added to any figure.
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// `, after a preStop of 2s`: what comes before SIGTERM, where something does.
+pub(super) fn hook(config: &Scenario) -> String {
+    match &config.pod.pre_stop {
+        None => String::new(),
+        Some(PreStop::Sleep(time)) => {
+            format!(", after a preStop of {}", humantime::format_duration(*time))
+        }
+        Some(PreStop::Exec(command)) => {
+            format!(", after a preStop of {}", command.first().map_or("", String::as_str))
+        }
+    }
+}
+
+/// How far a trial's instants may be off, by the calibration that it carries.
+pub(super) fn exactness(trial: &Trial) -> Option<String> {
+    let exactness = trial.exactness.as_ref()?;
+    let load = &exactness.load;
+    let most = |of: fn(&InstantError) -> f64| load.instants.iter().map(of).reduce(f64::max);
+    let (p99, worst) = (most(|i| i.p99_ms)?, most(|i| i.max_ms)?);
+    let day: String = exactness.calibrated_at.chars().take(10).collect();
+    Some(format!(
+        "by this machine's calibration of {day} with {0} + {0} flows, 99 of 100 instants of each kind that \
+         flows tell are within {p99:.3} ms of their packets, and the worst was {worst:.3} ms off",
+        load.flows
+    ))
+}
+
+/// What relating clocks added to any figure, and what a calibration says.
 pub(super) fn clocks<'a>(trials: impl Iterator<Item = &'a Trial>) -> String {
     let measured: Vec<_> = trials.filter(|trial| trial.outcome == Outcome::Measured).collect();
+    let calibrations = unique(measured.iter().filter_map(|trial| exactness(trial)));
+    let calibrated = calibrations.iter().map(|text| format!(" {}.", capitalized(text)));
+    let calibrated: String = calibrated.collect();
+    related(&measured) + &calibrated
+}
+
+fn related(measured: &[&Trial]) -> String {
     let all = |own: bool| {
         let of = measured.iter().filter(move |trial| own == trial.imported.is_none());
         of.flat_map(|t| t.finding_bounds.values().map(|b| b.plus_minus_ms))

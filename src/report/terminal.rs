@@ -3,6 +3,7 @@
 //! Takes trial records; gives text without colour, for whoever prints it.
 
 use super::arms::{Arm, arms};
+use super::dials;
 use super::part::{Part, are_told_apart};
 use super::words;
 use crate::observation::Protocol;
@@ -19,6 +20,18 @@ const HEADER: [&str; 9] = [
     "UDP from",
     "endpoint removed",
     "container exit",
+];
+
+/// The same, of new connections.
+const DIALS: [&str; 8] = [
+    "run",
+    "new connections",
+    "",
+    "made",
+    "failed",
+    "first failed",
+    "last failed",
+    "rules removed",
 ];
 
 /// The findings among them.
@@ -40,6 +53,7 @@ pub fn terminal(parts: &[Part]) -> String {
     }
     text +=
         "milliseconds from the trigger, median (least–greatest); endpoint and container: at most\n";
+    text += &new_connections(&arms, apart);
     let mut notes: Vec<String> = Vec::new();
     let of = |part: &Part| if parts.len() > 1 { format!("{}: ", part.name) } else { String::new() };
     for part in parts {
@@ -69,6 +83,19 @@ pub fn terminal(parts: &[Part]) -> String {
         notes.iter().for_each(|note| text += &format!("{note}\n"));
     }
     text
+}
+
+/// What new connections met, where some were made.
+fn new_connections(arms: &[Arm], apart: bool) -> String {
+    let mut rows = vec![Vec::from(DIALS.map(str::to_owned))];
+    for arm in arms {
+        let of_run = |row: Vec<String>| std::iter::once(arm.part.origin()).chain(row).collect();
+        rows.extend(dials::failures(arm).map(of_run));
+    }
+    if !apart {
+        rows.iter_mut().for_each(|row| drop(row.remove(0)));
+    }
+    if rows.len() == 1 { String::new() } else { format!("\n{}", aligned(&rows)) }
 }
 
 fn row(arm: &Arm) -> Vec<String> {

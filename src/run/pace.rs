@@ -70,9 +70,10 @@ pub fn kept_up(counters: &Counters) -> Option<String> {
     let Counters { sent, skipped, max_late_ns, .. } = *counters;
     (skipped > 0).then(|| {
         let late = max_late_ns as f64 / 1e6;
+        let were = if skipped == 1 { "heartbeat was" } else { "heartbeats were" };
         format!(
-            "this machine did not keep up: {skipped} heartbeats were not sent in their interval, \
-             {sent} were; the latest went out {late:.1} ms after its time"
+            "this machine did not keep up: {skipped} {were} not sent in their interval, {sent} were; the \
+             latest went out {late:.1} ms after its time"
         )
     })
 }

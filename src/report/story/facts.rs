@@ -29,6 +29,9 @@ pub(super) fn of_trial(trial: &Trial, cast: &Cast) -> Vec<Fact> {
     }
     fact("flows", flows(trial));
     fact("evidence", evidence(trial));
+    if let Some(text) = provenance::exactness(trial) {
+        fact("exactness", text);
+    }
     let when = if trial.started_at.is_empty() { "" } else { ", " };
     let by = match provenance::imported(trial) {
         Some(tool) => format!("imported from {tool}"),
@@ -141,7 +144,12 @@ fn app(trial: &Trial) -> String {
         Some(Readiness::Pass) => "; its readiness goes on passing",
         None => "",
     };
-    format!("on SIGTERM it {does}{readiness}")
+    let hook = provenance::hook(config);
+    let pods = match config.pod.replicas {
+        1 => String::new(),
+        n => format!("; one of {n} pods"),
+    };
+    format!("on SIGTERM{hook} it {does}{readiness}{pods}")
 }
 
 /// The grace period is that of the deletion, which can have its own.

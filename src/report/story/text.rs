@@ -105,7 +105,10 @@ fn legend(text: &mut String, story: &Story, paint: Paint) {
     let mut legend = format!("ms: milliseconds from {}", story.zero);
     for (used, meaning) in [
         (any(|line| line.bound == Bound::AtMost), "≤: then or before (it was heard of then)"),
-        (any(|line| line.plus_minus_ms.is_some_and(|pm| pm > 0.0)), "±: it may be so far off"),
+        (
+            any(|line| line.plus_minus_ms.is_some_and(|pm| pm > 0.0)),
+            "±: relating two clocks may put it so far off",
+        ),
         (any(|line| line.plus_minus_ms.is_none()), "≈: how exact is not known"),
         (any(|line| !line.links.is_empty()), "#: the links of the chain that led to its end"),
     ] {
