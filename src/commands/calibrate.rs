@@ -9,6 +9,7 @@ use crate::calibrate::{self, Errors, Heard, Listening, Method};
 use crate::cli::CalibrateArgs;
 use crate::cluster::Provider;
 use crate::cluster::local::LocalProvider;
+use crate::config::MAX_FLOWS;
 use crate::display::{self, Style};
 use crate::plan::Plan;
 use crate::record::{
@@ -174,6 +175,7 @@ fn find_doubts(plan: &Plan, trials: &[Trial], heard: &[Heard]) -> Vec<String> {
 pub fn numbers(text: &str) -> Result<u32, String> {
     match text.trim().parse() {
         Ok(0) | Err(_) => Err(format!("{text:?} is no number of flows")),
+        Ok(n) if n > MAX_FLOWS => Err(format!("{n} are more than {MAX_FLOWS} flows")),
         Ok(n) => Ok(n),
     }
 }
@@ -186,5 +188,7 @@ mod tests {
     fn no_flow_is_no_number_of_flows() {
         assert_eq!(numbers(" 1000"), Ok(1_000));
         assert!(numbers("0").is_err() && numbers("ten").is_err());
+        assert_eq!(numbers("100000"), Ok(MAX_FLOWS));
+        assert!(numbers("100001").is_err());
     }
 }

@@ -43,7 +43,7 @@ pub use json_schema::{matrix as matrix_schema, scenario as scenario_schema};
 pub use options::cluster;
 pub use reference::page as keys_page;
 pub use scenario::*;
-pub use schema::{DEFAULT_KUBERNETES, LOCAL_MINORS};
+pub use schema::{DEFAULT_KUBERNETES, LOCAL_MINORS, MAX_FLOWS};
 pub(crate) use source::{shown, shown_text};
 pub use trigger::{Ends, Rollout, Share, Trigger};
 pub use workload::*;

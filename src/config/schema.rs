@@ -75,8 +75,8 @@ impl Key {
 
 /// The longest time that may be set anywhere.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-/// Flows of one protocol in a trial.
-const MAX_FLOWS: u32 = 100_000;
+/// The most flows of one protocol that a trial may have.
+pub const MAX_FLOWS: u32 = 100_000;
 /// New connections of one protocol a second. Each has its source port to itself for 30 s at least, which
 /// more of them would run out of.
 const MAX_DIALS: u32 = 900;
